@@ -1,0 +1,1 @@
+"""The codelets: what a vertex computes, one family a file."""

@@ -1,0 +1,49 @@
+/* Element-wise kernels on contiguous chunks, one table of function pointers for each instruction set.
+ *
+ * All tables give the same bits (NaN payloads aside). No kernel allocates, locks or keeps state, so any number of
+ * threads may call them. Kernels expect the default floating-point environment: round to nearest, no flush to zero. */
+#ifndef IPU_VEC_H
+#define IPU_VEC_H
+
+#include <stdint.h>
+
+#include "vec_ops.h"
+
+enum { DT_PRED, DT_S8, DT_U8, DT_S16, DT_U16, DT_S32, DT_U32, DT_S64, DT_U64, DT_F16, DT_F32, DT_COUNT };
+
+enum {
+#define VEC_ENUM(id, name, arity) VEC_##id,
+    VEC_OPS(VEC_ENUM)
+#undef VEC_ENUM
+    VEC_OP_COUNT
+};
+
+/* out may be the same pointer as an operand of equal width; there is no other overlap. Unused operands are ignored. */
+typedef void (*vec_fn)(long n, void *out, const void *a, const void *b, const void *c);
+
+/* acc[0] = op(acc[0], x[0], ..., x[n-1]), in an order that depends on n only. */
+typedef void (*reduce_fn)(long n, void *acc, const void *x);
+
+typedef struct {
+    const char *name;
+    vec_fn op[VEC_OP_COUNT][DT_COUNT];         /* [op][operand dtype]; select: dtype of b and c. NULL: does not apply */
+    vec_fn convert[DT_COUNT][DT_COUNT];        /* [to][from] */
+    reduce_fn reduce[VEC_OP_COUNT][DT_COUNT];  /* add, multiply, maximum, minimum, and, or, xor */
+    void (*philox)(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out);
+} vec_table;
+
+/* NULL: what IPU_RUNTIME_ISA names, else the best that the CPU has. "baseline", "avx2", "avx512": that one.
+ * Returns NULL if the name is unknown or the CPU lacks the instructions. */
+const vec_table *vec_select(const char *isa);
+
+const char *vec_op_name(int op);
+int vec_op_arity(int op);
+int vec_dtype_size(int dtype);
+
+/* n elements of elem_size bytes (any size; 1, 2, 4, 8 are fast); strides in bytes, may be 0 or negative. */
+void copy_strided(long n, int elem_size, void *dst, long dst_stride_bytes, const void *src, long src_stride_bytes);
+
+/* n_blocks times four words of Philox 4x32-10. Block i has counter ctr + i (128 bits), key words low then high. */
+void philox4x32(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out);
+
+#endif
