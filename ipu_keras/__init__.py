@@ -1,0 +1,43 @@
+"""An emulated Graphcore IPU for Keras: train and profile models for the chip without the chip.
+
+    import keras
+    from ipu_keras import IPUStrategy
+
+    with IPUStrategy().scope():
+        model = keras.Sequential([...])
+        model.compile(...)
+        model.fit(...)
+
+Importing the package imports neither TensorFlow nor Keras; the names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ipu_keras.frontend.counter import executions
+
+if TYPE_CHECKING:
+    from ipu_keras import errors, hlo
+    from ipu_keras.keras.strategy import IPUStrategy, IPUStrategyV1
+
+__version__ = "0.1.0"
+__all__ = ["IPUStrategy", "IPUStrategyV1", "__version__", "errors", "executions", "hlo"]
+
+_MODULES = ("errors", "hlo", "target")
+_NAMES = {"IPUStrategy": "ipu_keras.keras.strategy", "IPUStrategyV1": "ipu_keras.keras.strategy"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"ipu_keras.{name}")
+    raise AttributeError(f"module 'ipu_keras' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

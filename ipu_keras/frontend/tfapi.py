@@ -1,0 +1,122 @@
+"""All of TensorFlow that is not its public API: lowering to HLO, raw variable access, zero-copy views of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context as _context
+from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import gen_resource_variable_ops as _resource
+
+__all__ = ["lower", "parse", "read_tensor", "assign_tensor", "view", "address", "tensor_from", "captures", "all_ops"]
+
+
+def lower(function: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
+    """Serialized HloModuleProto of a ``tf.function(jit_compile=True)``, before XLA's own optimisation.
+
+    Args:
+        function: the function; it takes tensors only, in a flat list.
+        specs: one spec with a full shape for each tensor.
+    """
+    data = function.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+    return data if isinstance(data, bytes) else data.encode("latin-1")
+
+
+def parse(module: bytes) -> Any:
+    """The module as TensorFlow's bundled proto class.
+
+    Args:
+        module: serialized HloModuleProto.
+    """
+    try:
+        from tensorflow.compiler.xla.service import hlo_pb2
+    except ImportError:  # some releases ship the classes under the name of the standalone project
+        from xla.service import hlo_pb2
+    return hlo_pb2.HloModuleProto.FromString(module)
+
+
+def captures(concrete: Any) -> list[Any]:
+    """What the function captured, in the order of its parameters: a tf.Variable or a tensor for each.
+
+    Args:
+        concrete: a ConcreteFunction.
+    """
+    by_handle = {id(v.handle): v for v in concrete.graph.variables}
+    result = []
+    for tensor in concrete.captured_inputs:
+        result.append(by_handle.get(id(tensor), tensor))
+    return result
+
+
+def all_ops(graph: Any) -> Iterable[Any]:
+    """Every node of a FuncGraph and of the functions that it calls, as NodeDefs.
+
+    Args:
+        graph: the FuncGraph.
+    """
+    graph_def = graph.as_graph_def()
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
+def read_tensor(handle: Any, dtype: tf.DType) -> Any:
+    """Value of a variable without copying: while the tensor lives, any change gives the variable another buffer.
+
+    Args:
+        handle: the variable's handle.
+        dtype: the variable's dtype.
+    """
+    return _resource.read_variable_op(handle, dtype)
+
+
+def assign_tensor(handle: Any, tensor: Any) -> None:
+    """Makes a variable share a tensor's buffer.
+
+    Args:
+        handle: the variable's handle.
+        tensor: the new value, of the variable's dtype and shape.
+    """
+    _resource.assign_variable_op(handle, tensor)
+
+
+def view(tensor: Any) -> Any:
+    """Read-only array (a NumPy scalar for rank 0) over an eager tensor's memory, without copying.
+
+    Args:
+        tensor: an EagerTensor on the host.
+    """
+    return tensor._numpy()
+
+
+def address(tensor: Any) -> Any:
+    """What identifies a tensor's buffer while the tensor lives; for a scalar, its bytes, which say even more.
+
+    Args:
+        tensor: an EagerTensor on the host.
+    """
+    array = tensor._numpy()
+    if type(array) is np.ndarray and array.ndim:
+        return array.__array_interface__["data"][0]
+    return array.tobytes()
+
+
+def tensor_from(array: np.ndarray) -> Any:
+    """Eager tensor over an array that nobody will write to any more; shares its memory if that is aligned.
+
+    Args:
+        array: a C-contiguous array.
+    """
+    return _ops.EagerTensor(array, _context.context().device_name, None)
+
+
+def without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, left alone by AutoGraph, as Keras leaves its steps.
+
+    Args:
+        function: any callable.
+    """
+    return tf.autograph.experimental.do_not_convert(function)

@@ -1,0 +1,227 @@
+"""Rules for the data of fit, evaluate and predict: static shapes, whole batches, whole executions; and their errors."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.errors import DataError
+from ipu_keras.keras import adapter
+
+__all__ = ["Plan", "leaf_array", "plan", "steps_for", "split_lengths"]
+
+logger = logging.getLogger("ipu_keras")
+
+DEFAULT_BATCH = 32
+_WAY_OUT = (
+    'or let a second program be compiled for it: IPUStrategy(partial_batch="compile") (it costs a compilation, and the '
+    "device's throughput while it runs)"
+)
+
+
+@dataclass
+class Plan:
+    """How a call of fit, evaluate or predict will run.
+
+    Attributes:
+        steps: number of batches of an epoch, None when unknown.
+        steps_per_execution: of this call.
+    """
+
+    steps: int | None
+    steps_per_execution: int
+
+
+def steps_for(steps: int | None, steps_per_execution: int) -> int:
+    """Steps of one execution: no more than there are.
+
+    Args:
+        steps: number of batches, None when unknown.
+        steps_per_execution: as compiled.
+
+    Raises:
+        DataError: the batches do not make whole executions.
+    """
+    if steps is None or steps_per_execution == 1:
+        return steps_per_execution
+    if steps_per_execution > steps:
+        logger.warning(
+            "steps_per_execution=%d is more than the %d step(s) of this call; using %d for it.",
+            steps_per_execution,
+            steps,
+            steps,
+        )
+        return steps
+    if steps % steps_per_execution:
+        divisors = [d for d in range(1, steps + 1) if steps % d == 0]
+        near = min(divisors, key=lambda d: abs(d - steps_per_execution))
+        raise DataError(
+            f"steps_per_execution={steps_per_execution} must be a divisor of the number of steps, which is {steps}: each "
+            f"device execution runs that many steps. Try compile(steps_per_execution={near}), or "
+            f"{steps // steps_per_execution * steps_per_execution} steps."
+        )
+    return steps_per_execution
+
+
+def plan(
+    what: str,
+    x: Any,
+    *,
+    batch_size: int | None,
+    steps: int | None,
+    steps_per_execution: int,
+    partial: bool,
+    length: int | None = None,
+) -> Plan:
+    """Checks the data of a call before anything runs.
+
+    Args:
+        what: for messages, such as ``"fit"`` or ``"the validation data of fit"``.
+        x: the argument `x`.
+        batch_size: the argument.
+        steps: the argument steps_per_epoch, steps or validation_steps.
+        steps_per_execution: as compiled.
+        partial: whether a partial last batch gets a program of its own.
+        length: number of samples, if not that of the arrays.
+
+    Raises:
+        DataError: with the numbers, and what to do.
+    """
+    if isinstance(x, tf.data.Dataset):
+        return _plan_dataset(what, x, steps, steps_per_execution, partial)
+    if adapter.is_py_dataset(x):
+        known = x.num_batches
+        total = steps or (int(known) if known else None)
+        return Plan(total, steps_for(total, steps_per_execution))
+    samples = length if length is not None else _samples(x)
+    if samples is None:  # a generator: its shapes are seen as it runs
+        return Plan(steps, steps_for(steps, steps_per_execution))
+    for leaf in tf.nest.flatten(x):
+        if leaf is not None and np.asarray(leaf).dtype.kind in "OSU" if isinstance(leaf, np.ndarray) else False:
+            raise DataError(_string_message(what, leaf.dtype))
+    return _plan_arrays(what, samples, batch_size or DEFAULT_BATCH, steps, steps_per_execution, partial)
+
+
+def _plan_arrays(what: str, samples: int, batch: int, steps: int | None, spe: int, partial: bool) -> Plan:
+    full, rest = divmod(samples, batch)
+    if steps is not None and steps > full + (rest > 0):
+        raise DataError(
+            f"{what}: {samples} samples in batches of {batch} does not have enough data for {steps} steps; there are "
+            f"{full + (rest > 0)} batches."
+        )
+    reaches_rest = rest and (steps is None or steps > full)
+    if reaches_rest and not partial:
+        drop = f"drop {rest} sample(s) (x[:{full * batch}]), " if full else ""
+        raise DataError(
+            f"{what}: {samples} samples with batch_size={batch} has a partial batch of {rest} sample(s) at the end, and a "
+            f"device program has one batch size. Choose a batch_size that divides {samples} (such as "
+            f"{_near_divisor(samples, batch)}), {drop}{_WAY_OUT}."
+        )
+    total = steps or (full + (1 if rest else 0))
+    if total == 0:
+        raise DataError(f"{what}: there are no samples.")
+    return Plan(total, steps_for(total, spe))
+
+
+def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial: bool) -> Plan:
+    for spec in tf.nest.flatten(dataset.element_spec):
+        if not isinstance(spec, tf.TensorSpec):
+            if isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec)):
+                raise DataError(f"{what}: the dataset has {type(spec).__name__[:-4]}s; convert them (.to_tensor(shape=...)).")
+            continue
+        if spec.dtype == tf.string:
+            raise DataError(_string_message(what, "string"))
+        if not spec.shape.is_fully_defined() and not (partial and _only_batch_unknown(spec.shape)):
+            raise DataError(
+                f"{what}: the dataset's elements have shape {spec.shape}, which is not fully defined, and a device program "
+                "has fixed shapes. Use .batch(n, drop_remainder=True) (and pad what varies in length), " + _WAY_OUT + "."
+            )
+    length = int(dataset.cardinality())
+    if length == tf.data.INFINITE_CARDINALITY:
+        if steps is None:
+            raise DataError(
+                f"{what}: When providing an infinite dataset, say how many batches to take: steps_per_epoch= in fit, "
+                "steps= in evaluate and predict, validation_steps= for validation data."
+            )
+        return Plan(steps, steps_for(steps, spe))
+    if length < 0:
+        return Plan(steps, steps_for(steps, spe))
+    if length == 0:
+        raise DataError(f"{what}: the dataset has no batches (with drop_remainder=True a batch larger than it leaves none).")
+    if steps is not None and steps > length:
+        raise DataError(
+            f"{what}: the dataset does not have enough data: {steps} steps asked for, {length} batches there. "
+            "Use .repeat(), or fewer steps."
+        )
+    total = steps or length
+    return Plan(total, steps_for(total, spe))
+
+
+def split_lengths(x: Any, validation_split: float) -> tuple[int, int] | None:
+    """Samples left for training and for validation by ``validation_split``.
+
+    Args:
+        x: the argument `x` of fit.
+        validation_split: the argument.
+    """
+    samples = _samples(x)
+    if samples is None:
+        return None
+    train = math.floor(samples * (1.0 - validation_split))
+    return train, samples - train
+
+
+def leaf_array(leaf: Any, what: str) -> np.ndarray | None:
+    """One tensor of a batch as an array in a dtype that a device program takes, without copying where possible.
+
+    Args:
+        leaf: eager tensor, array or number; None and empty optionals give None.
+        what: for messages.
+
+    Raises:
+        DataError: strings, ragged or sparse tensors.
+    """
+    internal = getattr(leaf, "_numpy", None)  # an EagerTensor: a view of its memory
+    if internal is not None:
+        array = np.asarray(internal())
+    elif leaf is None or isinstance(leaf, tf.experimental.Optional):
+        return None
+    elif isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+        raise DataError(f"{what}: a {type(leaf).__name__} has no fixed shape; convert it to a dense tensor first.")
+    else:
+        array = np.asarray(leaf)
+    kind = array.dtype.kind
+    if kind == "f" and array.dtype.itemsize == 8:
+        return array.astype(np.float32)
+    if kind in "OSU":
+        raise DataError(_string_message(what, array.dtype))
+    return array
+
+
+def _samples(x: Any) -> int | None:
+    leaves = [leaf for leaf in tf.nest.flatten(x) if leaf is not None]
+    if not leaves or not all(hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves):
+        return None
+    shape = leaves[0].shape
+    return int(shape[0]) if len(shape) else None
+
+
+def _only_batch_unknown(shape: tf.TensorShape) -> bool:
+    return shape.rank is not None and shape.rank > 0 and shape[1:].is_fully_defined()
+
+
+def _near_divisor(samples: int, batch: int) -> int:
+    divisors = [d for i in range(1, math.isqrt(samples) + 1) if samples % i == 0 for d in (i, samples // i)]
+    return min(divisors, key=lambda d: (abs(math.log(d / batch)), d))
+
+
+def _string_message(what: str, dtype: Any) -> str:
+    return (
+        f"{what}: the data has string tensors ({dtype}); a device has none. Turn them into numbers in the tf.data "
+        "pipeline (tf.keras.layers.StringLookup, a tokenizer), outside the model."
+    )

@@ -1,0 +1,240 @@
+"""What models made in the scope have of their own: a subclass for each class, with the same name."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ipu_keras.keras import adapter, data
+from ipu_keras.keras.refusals import ModeError
+from ipu_keras.keras.training import CallRules, make_function
+
+if TYPE_CHECKING:
+    from ipu_keras.keras.strategy import IPUStrategy
+
+__all__ = ["IPUModel", "model_class"]
+
+logger = logging.getLogger("ipu_keras")
+_logged: set[str] = set()
+
+
+class IPUModel:
+    """Mixed in before the class of a model that is made in ``IPUStrategy().scope()``.
+
+    Attributes:
+        _ipu_strategy: the strategy; on the class, so that clones have it, too.
+        _ipu_base: the class outside the scope.
+    """
+
+    _ipu_strategy: IPUStrategy
+    _ipu_base: type
+
+    # --- compile
+
+    @property
+    def run_eagerly(self) -> bool:
+        """Always False: the device runs compiled programs only."""
+        return adapter.base_run_eagerly.fget(self)  # type: ignore[no-any-return,misc]
+
+    @run_eagerly.setter
+    def run_eagerly(self, value: bool) -> None:
+        if value:
+            raise ModeError(
+                "run_eagerly=True cannot be had on an IPU, which runs compiled programs only. To debug, call the model "
+                "(model(x) runs on the host), or make it outside the strategy's scope."
+            )
+        adapter.base_run_eagerly.fset(self, value)  # type: ignore[misc]
+
+    @property
+    def jit_compile(self) -> Any:
+        """What compile() was given; it changes nothing, every step is lowered by XLA's front end."""
+        return adapter.base_jit_compile.fget(self)  # type: ignore[misc]
+
+    @jit_compile.setter
+    def jit_compile(self, value: Any) -> None:
+        if value is True:
+            _log_once("jit_compile=True is ignored in the scope of an IPUStrategy: steps are always compiled for the IPU.")
+        adapter.base_jit_compile.fset(self, value)  # type: ignore[misc]
+
+    # --- the functions that Keras calls for each execution
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Makes the function that runs `train_step` on the device.
+
+        Args:
+            force: make it anew, and compile anew.
+        """
+        return _make(self, "train", force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Makes the function that runs `test_step` on the device.
+
+        Args:
+            force: make it anew, and compile anew.
+        """
+        return _make(self, "test", force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Makes the function that runs `predict_step` on the device.
+
+        Args:
+            force: make it anew, and compile anew.
+        """
+        return _make(self, "predict", force)
+
+    # --- whole calls: the data is checked before anything runs
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.fit`; see ``docs`` for the data rules.
+
+        Raises:
+            DataError: the data does not make whole batches and executions; with the numbers and the way out.
+        """
+        method = super().fit  # type: ignore[misc]
+        given = _arguments(method, args, kwargs)
+        x, split = given.get("x"), given.get("validation_split") or 0.0
+        validation, batch = given.get("validation_data"), given.get("batch_size")
+        lengths = data.split_lengths(x, split) if split and validation is None else None
+        plan = _plan(self, "fit", x, batch, given.get("steps_per_epoch"), lengths[0] if lengths else None)
+        v_batch, v_steps = given.get("validation_batch_size") or batch, given.get("validation_steps")
+        if lengths is not None:
+            _plan(self, "the validation split of fit", x, v_batch, v_steps, lengths[1], steps_per_execution=1)
+        elif validation is not None:
+            val_x = validation[0] if isinstance(validation, (tuple, list)) else validation
+            _plan(self, "the validation data of fit", val_x, v_batch, v_steps, steps_per_execution=1)
+        if plan.steps_per_execution == 1 and (plan.steps or 0) > 1:
+            _log_once(
+                "steps_per_execution is 1: each step is a device execution of its own. A larger number in compile() keeps "
+                "the weights on the tiles for that many steps."
+            )
+        with _calling(self, "fit", plan.steps_per_execution):
+            return method(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.evaluate`.
+
+        Raises:
+            DataError: the data does not make whole batches and executions.
+        """
+        method = super().evaluate  # type: ignore[misc]
+        if kwargs.get("_use_cached_eval_dataset"):
+            compiled = self.__dict__.get("_ipu_compiled_steps", self.steps_per_execution)  # type: ignore[attr-defined]
+            choose = functools.partial(data.steps_for, steps_per_execution=compiled)
+            with adapter.eval_iterator_steps(self, choose) as steps, _calling(self, "the validation of fit", steps):
+                return method(*args, **kwargs)
+        given = _arguments(method, args, kwargs)
+        plan = _plan(self, "evaluate", given.get("x"), given.get("batch_size"), given.get("steps"))
+        with _calling(self, "evaluate", plan.steps_per_execution):
+            return method(*args, **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.predict`.
+
+        Raises:
+            DataError: the data does not make whole batches and executions.
+        """
+        method = super().predict  # type: ignore[misc]
+        given = _arguments(method, args, kwargs)
+        plan = _plan(self, "predict", given.get("x"), given.get("batch_size"), given.get("steps"))
+        with _calling(self, "predict", plan.steps_per_execution):
+            return method(*args, **kwargs)
+
+
+def model_class(strategy: IPUStrategy, kind: type, cache: dict[type, type]) -> type:
+    """The class that an instance of a model's class gets in a scope.
+
+    Args:
+        strategy: the strategy of the scope.
+        kind: the model's class.
+        cache: the strategy's classes made so far.
+    """
+    base = kind._ipu_base if issubclass(kind, IPUModel) else kind
+    made = cache.get(base)
+    if made is None:
+        namespace = {
+            "__module__": base.__module__,
+            "__qualname__": base.__qualname__,
+            "__doc__": base.__doc__,
+            "_ipu_strategy": strategy,
+            "_ipu_base": base,
+        }
+        made = type(base)(base.__name__, (IPUModel, base), namespace)
+        adapter.register_alias(made, base)
+        cache[base] = made
+    return made
+
+
+def _make(model: Any, kind: str, force: bool) -> Any:
+    attribute = f"{kind}_function"
+    current = getattr(model, attribute)
+    if current is not None and not force:
+        return current
+    own = adapter.overridden(model._ipu_base)
+    if f"make_{kind}_function" in own:
+        raise ModeError(
+            f"The function `make_{kind}_function` of model {model.name!r} is overridden by its class; in the scope of an "
+            f"IPUStrategy that function makes device executions. Override `{kind}_step` instead, which is compiled as it is."
+        )
+    made = make_function(model, kind)
+    setattr(model, attribute, made)
+    return made
+
+
+def _plan(
+    model: Any,
+    what: str,
+    x: Any,
+    batch: int | None,
+    steps: int | None,
+    length: int | None = None,
+    steps_per_execution: int | None = None,
+) -> data.Plan:
+    return data.plan(
+        what,
+        x,
+        batch_size=batch,
+        steps=steps,
+        steps_per_execution=steps_per_execution or model.steps_per_execution,
+        partial=model._ipu_strategy.partial_batch == "compile",
+        length=length,
+    )
+
+
+def _arguments(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name; nothing when the call is wrong, which the method itself will say."""
+    try:
+        return dict(inspect.signature(method).bind(*args, **kwargs).arguments)
+    except TypeError:
+        return {}
+
+
+@contextlib.contextmanager
+def _calling(model: Any, what: str, steps: int | None) -> Iterator[None]:
+    """During a call: its steps_per_execution, and rules for its batches."""
+    own = model.__dict__
+    outer, compiled = own.get("_ipu_rules"), own.get("_ipu_compiled_steps")
+    before = model.steps_per_execution
+    own["_ipu_compiled_steps"] = before if compiled is None else compiled
+    own["_ipu_rules"] = CallRules(what, model._ipu_strategy.partial_batch == "compile")
+    model.steps_per_execution = steps or before
+    try:
+        yield
+    finally:
+        if model.steps_per_execution == (steps or before):
+            model.steps_per_execution = before
+        if outer is None:
+            own.pop("_ipu_rules", None)
+        else:
+            own["_ipu_rules"] = outer
+        if compiled is None:
+            own.pop("_ipu_compiled_steps", None)
+
+
+def _log_once(message: str) -> None:
+    if message not in _logged:
+        _logged.add(message)
+        logger.info(message)

@@ -1,0 +1,19 @@
+"""Exceptions of the Keras side that are also of the Python class which the IPU API promises."""
+
+from __future__ import annotations
+
+from ipu_keras.errors import IPUError
+
+__all__ = ["Float64Error", "ModeError", "NotCompiledError"]
+
+
+class ModeError(IPUError, RuntimeError):
+    """A way of running a model that a compiled device program cannot offer, such as ``run_eagerly=True``."""
+
+
+class NotCompiledError(IPUError, ValueError):
+    """``strategy.run`` was handed a plain Python function, which could only be run eagerly on the host."""
+
+
+class Float64Error(IPUError, TypeError):
+    """A float64 tensor was to go to or come from the device, which has no such type."""

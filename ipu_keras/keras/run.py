@@ -1,0 +1,157 @@
+"""`strategy.run`: a user's tf.function as one device program, through the same sessions as Keras's steps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.errors import DataError, UnsupportedError
+from ipu_keras.frontend import tfapi
+from ipu_keras.frontend.layers import LayerNames
+from ipu_keras.frontend.trace import OutputRef, Traced
+from ipu_keras.keras import adapter
+from ipu_keras.keras.refusals import Float64Error, NotCompiledError
+from ipu_keras.keras.session import Session
+
+__all__ = ["FunctionRunner"]
+
+
+class FunctionRunner:
+    """Programs of one user function.
+
+    Args:
+        function: a tf.function or a concrete function.
+        target: name of the target or a Target.
+        options: options of the compiler.
+        engine_options: keyword arguments of ``executable.engine``.
+
+    Raises:
+        NotCompiledError: the function is neither.
+    """
+
+    def __init__(
+        self, function: Any, target: Any, options: dict[str, Any] | None, engine_options: dict[str, Any] | None
+    ) -> None:
+        if not isinstance(function, _COMPILED):
+            raise NotCompiledError(
+                f"IPUStrategy.run does not support eager execution: {getattr(function, '__name__', function)!r} is a plain "
+                "Python function. Decorate it with @tf.function."
+            )
+        self._function = weakref.ref(function)
+        self._name = str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
+        self._make = lambda step: Session(
+            step,
+            name=self._name,
+            target=target,
+            options=options,
+            scopes=self._scopes,
+            finish=self._finish,
+            engine_options=engine_options,
+        )
+        self._sessions: dict[Any, tuple[Session, Any]] = {}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs the function.
+
+        Args:
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+        """
+        leaves = tf.nest.flatten((args, kwargs))
+        arrays: list[np.ndarray] = []
+        fixed: list[Any] = []
+        for number, leaf in enumerate(leaves):
+            array = self._array(leaf, number)
+            fixed.append(_HOLE if array is not None else leaf)
+            if array is not None:
+                arrays.append(array)
+        session = self._session(args, kwargs, fixed)
+        data = tuple(arrays)
+        program = session.program(data, tuple((a.shape, a.dtype) for a in arrays))
+        return program.pack(program.run([a[None] for a in arrays], 1), lambda a: tfapi.tensor_from(np.ascontiguousarray(a[0])))
+
+    def _array(self, leaf: Any, number: int) -> np.ndarray | None:
+        """The array that is sent to the device, None for a value that is compiled in."""
+        if isinstance(leaf, tf.data.Iterator):
+            raise UnsupportedError(
+                f"{self._name}: an iterator over a dataset as argument of strategy.run is not supported yet. Pull the batches "
+                "in Python and pass them as arrays.",
+                ["iter(dataset) in strategy.run"],
+            )
+        if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+            raise DataError(f"{self._name}: argument {number} is a {type(leaf).__name__}, which has no fixed shape.")
+        if isinstance(leaf, (np.ndarray, np.generic)):
+            array = np.asarray(leaf)
+        elif isinstance(leaf, tf.Tensor):
+            array = np.asarray(tfapi.view(leaf))
+        else:
+            return None
+        if array.dtype == np.float64:
+            raise Float64Error(
+                f"Unsupported data type for input/output: float64. Argument {number} of {self._name} (shape "
+                f"{list(array.shape)}) has it; cast it to float32."
+            )
+        if array.dtype.kind in "OSU":
+            raise DataError(f"{self._name}: argument {number} is a string tensor; a device has none.")
+        return array
+
+    def _session(self, args: tuple[Any, ...], kwargs: dict[str, Any], fixed: list[Any]) -> Session:
+        structure = tf.nest.map_structure(lambda _: None, (args, kwargs))
+        key = (repr(structure), tuple(_key(leaf) for leaf in fixed))
+        found = self._sessions.get(key)
+        if found is None:
+            found = (self._make(self._step(structure, fixed)), fixed)  # keeps alive what the key knows by its id
+            self._sessions[key] = found
+        return found[0]
+
+    def _step(self, structure: Any, fixed: list[Any]) -> Callable[..., Any]:
+        def step(*tensors: Any) -> Any:
+            rest = iter(tensors)
+            leaves = [next(rest) if leaf is _HOLE else leaf for leaf in fixed]
+            args, kwargs = tf.nest.pack_sequence_as(structure, leaves)
+            function = self._function()
+            assert function is not None
+            if hasattr(function, "get_concrete_function"):
+                # Variables that it creates on its first call must be created outside the trace around it.
+                specs = tf.nest.map_structure(_spec, (args, kwargs))
+                with tf.init_scope():
+                    function.get_concrete_function(*specs[0], **specs[1])
+            return function(*args, **kwargs)
+
+        return step
+
+    def _scopes(self, names: LayerNames) -> Any:
+        return adapter.trace_scopes(names)
+
+    def _finish(self, traced: Traced) -> None:
+        adapter.name_owners(traced, None, None)
+        for leaf in tf.nest.flatten(traced.outputs):
+            if isinstance(leaf, OutputRef) and traced.concrete.outputs[leaf.index].dtype == tf.float64:
+                raise Float64Error(
+                    f"Unsupported data type for input/output: float64. Result {leaf.index} of {self._name} has it; cast it to "
+                    "float32."
+                )
+
+
+_COMPILED = (tf.types.experimental.ConcreteFunction, tf.types.experimental.PolymorphicFunction)
+
+
+class _Hole:
+    """Marks the place of a tensor argument."""
+
+
+_HOLE = _Hole()
+
+
+def _key(leaf: Any) -> Any:
+    if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
+        return (type(leaf), leaf)
+    return (type(leaf), id(leaf))
+
+
+def _spec(leaf: Any) -> Any:
+    return tf.TensorSpec(leaf.shape, leaf.dtype) if isinstance(leaf, tf.Tensor) else leaf

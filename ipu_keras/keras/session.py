@@ -1,0 +1,203 @@
+"""Programs of one step function, one for each set of shapes: traced, compiled, and run with the weights on the tiles."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.frontend import counter
+from ipu_keras.frontend.layers import LayerNames
+from ipu_keras.frontend.trace import OutputRef, Traced, trace
+from ipu_keras.keras.variables import VariableSync
+
+__all__ = ["Program", "Session", "Signature"]
+
+logger = logging.getLogger("ipu_keras")
+
+# (shape, NumPy dtype) of each tensor of the data; None where the data has None
+Signature = tuple[tuple[tuple[int, ...], np.dtype] | None, ...]
+
+
+class Program:
+    """A compiled step for one set of shapes, and its engine.
+
+    Args:
+        traced: the lowered step.
+        executable: what ``compile_module`` made of it.
+        engine_options: for ``executable.engine``.
+    """
+
+    def __init__(self, traced: Traced, executable: Any, engine_options: dict[str, Any] | None = None) -> None:
+        self.traced = traced
+        self.executable = executable
+        self.engine = executable.engine(**(engine_options or {}))
+        self.sync = VariableSync(self.engine, traced.variables, traced.constants, list(traced.updates))
+        self._feeds = list(traced.feeds.items())
+
+    def run(self, leaves: list[np.ndarray | None], repeat: int) -> dict[int, np.ndarray]:
+        """One device execution of `repeat` steps.
+
+        Args:
+            leaves: the flat data; each array has a leading axis of length `repeat`.
+            repeat: number of steps.
+
+        Returns:
+            flat output index -> array with a leading axis of length `repeat`.
+        """
+        feeds = {parameter: leaves[i] for parameter, i in self._feeds}
+        try:
+            self.sync.upload()
+            results = self.engine.run(feeds, repeat)
+            self.sync.download()
+        except BaseException:
+            # Ctrl-C, too: the tiles may be half-way through a step, the tf.Variables are those of the last execution.
+            self.sync.invalidate()
+            raise
+        counter.add()
+        return results
+
+    def pack(self, results: dict[int, np.ndarray], convert: Callable[[np.ndarray], Any]) -> Any:
+        """The step's result structure.
+
+        Args:
+            results: what `run` returned.
+            convert: makes the value of a leaf of the array with the leading axis.
+        """
+        return tf.nest.map_structure(
+            lambda leaf: convert(results[leaf.index]) if isinstance(leaf, OutputRef) else leaf, self.traced.outputs
+        )
+
+
+class Session:
+    """Cache of the programs of one step function.
+
+    Args:
+        step: the function; takes a tuple of arguments.
+        name: for messages and logs, such as ``"sequential.train_step"``.
+        target: name of the target or a Target.
+        options: options of the compiler.
+        scopes: makes, for a LayerNames to fill, the context in which the step is traced.
+        finish: completes the LayerNames after a trace.
+        engine_options: keyword arguments of ``executable.engine``.
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        *,
+        name: str,
+        target: Any = "gc200",
+        options: dict[str, Any] | None = None,
+        scopes: Callable[[LayerNames], AbstractContextManager[Any]] | None = None,
+        finish: Callable[[Traced], None] | None = None,
+        engine_options: dict[str, Any] | None = None,
+    ) -> None:
+        self._step = step
+        self._name = name
+        self._target = target
+        self._options = options
+        self._scopes = scopes
+        self._finish = finish
+        self._engine_options = engine_options
+        self._programs: dict[tuple[Any, Signature], Program] = {}
+        self.latest: Program | None = None
+
+    @property
+    def programs(self) -> list[Program]:
+        """The programs made so far, oldest first."""
+        return list(self._programs.values())
+
+    def program(self, structure: Any, signature: Signature) -> Program:
+        """The program for these shapes, compiled now if there is none yet.
+
+        Args:
+            structure: the tuple of arguments, of which only the nesting is used.
+            signature: shape and dtype of each leaf.
+
+        Raises:
+            UnsupportedError, IPUOutOfMemoryError: from lowering and compiling.
+        """
+        key = (_shape_of(structure), signature)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._compile(structure, signature, key)
+            self._programs[key] = program
+        self.latest = program
+        return program
+
+    def _compile(self, structure: Any, signature: Signature, key: tuple[Any, Signature]) -> Program:
+        from ipu_keras.compiler import compile_module
+
+        logger.info("compiling %s: %s", self._name, self._reason(key))
+        start = time.perf_counter()
+        specs = tf.nest.pack_sequence_as(
+            structure, [None if leaf is None else tf.TensorSpec(leaf[0], tf.as_dtype(leaf[1])) for leaf in signature]
+        )
+        names = LayerNames()
+        traced = trace(
+            self._step,
+            specs,
+            name=self._name,
+            names=names,
+            scopes=self._scopes(names) if self._scopes is not None else None,
+        )
+        if self._finish is not None:
+            self._finish(traced)
+        lowered = time.perf_counter()
+        executable = compile_module(
+            traced.module,
+            target=self._target,
+            options=self._options,
+            state=traced.state,
+            layers=names,
+            name=self._name,
+        )
+        program = Program(traced, executable, self._engine_options)
+        logger.info(
+            "compiled %s in %.2f s (%.2f s of it tracing and lowering)",
+            self._name,
+            time.perf_counter() - start,
+            lowered - start,
+        )
+        return program
+
+    def _reason(self, key: tuple[Any, Signature]) -> str:
+        if not self._programs:
+            return "first use, with " + describe(key[1])
+        last = next(reversed(self._programs))
+        if last[0] != key[0]:
+            return "the data has another structure than before, now " + describe(key[1])
+        changes = [
+            f"tensor {i} was {_one(old)} and is {_one(new)}"
+            for i, (old, new) in enumerate(zip(last[1], key[1], strict=False))
+            if old != new
+        ]
+        return "other data: " + ("; ".join(changes) or describe(key[1]))
+
+
+def describe(signature: Signature) -> str:
+    """Shapes and dtypes for a message, such as ``float32[32, 784], int64[32]``.
+
+    Args:
+        signature: shape and dtype of each leaf.
+    """
+    return ", ".join(_one(leaf) for leaf in signature) or "no data"
+
+
+def _one(leaf: tuple[tuple[int, ...], np.dtype] | None) -> str:
+    return "None" if leaf is None else f"{leaf[1].name}{list(leaf[0])}"
+
+
+def _shape_of(structure: Any) -> Any:
+    """The nesting as something hashable: containers by type and keys, leaves all alike."""
+    if isinstance(structure, dict):
+        return (dict, tuple((key, _shape_of(structure[key])) for key in sorted(structure)))
+    if isinstance(structure, (list, tuple)):
+        return (type(structure), tuple(_shape_of(item) for item in structure))
+    return structure is None

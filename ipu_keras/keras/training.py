@@ -1,0 +1,247 @@
+"""The train, test and predict functions of a model made in the scope: eager Python around one device execution."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.errors import DataError
+from ipu_keras.frontend import tfapi
+from ipu_keras.frontend.layers import LayerNames
+from ipu_keras.frontend.trace import Traced
+from ipu_keras.keras import adapter, data
+from ipu_keras.keras.session import Session, Signature, describe
+
+__all__ = ["CallRules", "PredictFunction", "StepFunction"]
+
+logger = logging.getLogger("ipu_keras")
+
+_Batch = tuple[Any, Signature, list[Any]]  # nesting, shapes, arrays
+
+
+class CallRules:
+    """What one call of fit, evaluate or predict expects of its batches: all alike, but for an allowed partial last one.
+
+    Args:
+        what: for messages.
+        partial: whether a smaller batch gets a program of its own.
+    """
+
+    def __init__(self, what: str, partial: bool) -> None:
+        self._what = what
+        self._partial = partial
+        self._first: Signature | None = None
+
+    def check(self, signature: Signature) -> None:
+        """Accepts a batch.
+
+        Args:
+            signature: shapes and dtypes of its tensors.
+
+        Raises:
+            DataError: it differs from the first in a way that a device program cannot follow.
+        """
+        if self._first is None:
+            self._first = signature
+        elif signature != self._first:
+            self._refuse(signature)
+
+    def _refuse(self, signature: Signature) -> None:
+        assert self._first is not None
+        size, first = _batch_size(signature), _batch_size(self._first)
+        inner = [None if s is None else (s[0][1:], s[1]) for s in signature]
+        if inner != [None if s is None else (s[0][1:], s[1]) for s in self._first] or size is None or first is None:
+            raise DataError(
+                f"{self._what}: a batch has {describe(signature)} where the first had {describe(self._first)}; shapes that "
+                "are not fully defined need a program each. Pad the data to one shape (padded_batch, padding='max_length')."
+            )
+        if size > first or not self._partial:
+            raise DataError(
+                f"{self._what}: the data has a partial batch of {size} sample(s) where the first batch had {first}, and a "
+                'device program has one batch size. Use drop_remainder=True, or IPUStrategy(partial_batch="compile"), '
+                "which compiles a second program for a smaller last batch."
+            )
+
+
+class _Function:
+    """Turns batches into device executions; base of the functions that Keras calls.
+
+    Args:
+        model: a model made in the scope.
+        kind: ``"train"``, ``"test"`` or ``"predict"``.
+    """
+
+    def __init__(self, model: Any, kind: str) -> None:
+        strategy = model._ipu_strategy
+        self._model = model
+        self._kind = kind
+        self._what = f"{model.name}.{kind}_step"
+        self._buffers: dict[tuple[Signature, int], list[Any]] = {}
+        self._tracer: Any = None
+        self.session = Session(
+            getattr(model, f"{kind}_step"),
+            name=self._what,
+            target=strategy.target,
+            options=strategy.options,
+            scopes=self._scopes,
+            finish=self._finish,
+            engine_options=strategy.engine_options,
+        )
+        self._last: tuple[Any, Any] | None = None
+
+    def _scopes(self, names: LayerNames) -> Any:
+        return _Remember(self, adapter.trace_scopes(names, self._model))
+
+    def _finish(self, traced: Traced) -> None:
+        adapter.name_owners(traced, self._tracer, self._model)
+        self._tracer = None
+
+    def _read(self, batch: Any) -> _Batch:
+        leaves = [data.leaf_array(leaf, self._what) for leaf in tf.nest.flatten(batch)]
+        signature = tuple([None if a is None else (a.shape, a.dtype) for a in leaves])
+        rules = self._model.__dict__.get("_ipu_rules")
+        if rules is not None:
+            rules.check(signature)
+        return batch, signature, leaves
+
+    def _run(self, batches: list[_Batch]) -> list[tuple[Any, dict[int, np.ndarray], int]]:
+        """Runs batches in order: one execution for all that are alike. Gives program, results and steps of each."""
+        done = []
+        start = 0
+        while start < len(batches):
+            structure, signature, _ = batches[start]
+            end = start + 1
+            while end < len(batches) and batches[end][1] == signature:
+                end += 1
+            program = self._program(structure, signature)
+            repeat = end - start
+            done.append((program, program.run(self._stack(batches[start:end], signature), repeat), repeat))
+            start = end
+        return done
+
+    def _program(self, structure: Any, signature: Signature) -> Any:
+        # The structure is nearly always that of the execution before: hashing the nesting again would cost more.
+        last = self._last
+        if last is not None and last[0] == signature and _same_nesting(last[1][0], structure):
+            return last[1][1]
+        program = self.session.program((structure,), signature)
+        self._last = (signature, (structure, program))
+        return program
+
+    def _stack(self, batches: list[_Batch], signature: Signature) -> list[Any]:
+        if len(batches) == 1:
+            return [None if a is None else a[None] for a in batches[0][2]]
+        key = (signature, len(batches))
+        buffers = self._buffers.get(key)
+        if buffers is None:
+            buffers = [None if s is None else np.empty((len(batches), *s[0]), s[1]) for s in signature]
+            self._buffers = {key: buffers}  # one set only: epochs use the same, and it may be large
+        for step, batch in enumerate(batches):
+            for buffer, array in zip(buffers, batch[2], strict=True):
+                if buffer is not None:
+                    buffer[step] = array
+        return buffers
+
+
+class _Remember:
+    """Keeps the tracer that a context manager gives, for `_Function._finish`."""
+
+    def __init__(self, function: _Function, context: Any) -> None:
+        self._function, self._context = function, context
+
+    def __enter__(self) -> Any:
+        self._function._tracer = self._context.__enter__()
+        return self._function._tracer
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._context.__exit__(*error)
+
+
+class StepFunction(_Function):
+    """Replaces Keras's ``train_function`` or ``test_function``."""
+
+    def __call__(self, iterator: Iterable[Any]) -> Any:
+        """Takes steps_per_execution batches, runs them as one execution, returns the last step's logs.
+
+        Args:
+            iterator: of batches.
+
+        Raises:
+            StopIteration: there is no batch left.
+            DataError: the batches do not fit a device program.
+        """
+        batches = []
+        source = iter(iterator)
+        for _ in range(self._model.steps_per_execution):
+            try:
+                batch = next(source)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                break
+            batches.append(self._read(batch))
+        if not batches:
+            raise StopIteration
+        program, results, _ = self._run(batches)[-1]
+        return program.pack(results, _last_step)
+
+
+class PredictFunction(_Function):
+    """Replaces Keras's ``predict_function``, which is handed a list of batches."""
+
+    def __call__(self, batches: list[Any]) -> Any:
+        """Runs the batches as one execution and returns the predictions, concatenated in their order.
+
+        Args:
+            batches: up to steps_per_execution elements of the data.
+        """
+        parts = self._run([self._read(batch) for batch in batches])
+        outputs = [program.pack(results, _all_steps) for program, results, _ in parts]
+        if len(outputs) == 1:
+            return tf.nest.map_structure(_tensor, outputs[0])
+        return tf.nest.map_structure(lambda *arrays: _tensor(_join(arrays)), *outputs)
+
+
+def make_function(model: Any, kind: str) -> Callable[..., Any]:
+    """The function that Keras shall call.
+
+    Args:
+        model: a model made in the scope.
+        kind: ``"train"``, ``"test"`` or ``"predict"``.
+    """
+    return PredictFunction(model, kind) if kind == "predict" else StepFunction(model, kind)
+
+
+def _batch_size(signature: Signature) -> int | None:
+    sizes = {s[0][0] for s in signature if s is not None and s[0]}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _same_nesting(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same_nesting(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_same_nesting, a, b))
+    return True
+
+
+def _last_step(array: np.ndarray) -> Any:
+    return tfapi.tensor_from(np.ascontiguousarray(array[-1]))
+
+
+def _all_steps(array: np.ndarray) -> np.ndarray:
+    if array.ndim == 1:  # a number for each batch: Keras stacks them
+        return array[0] if len(array) == 1 else array
+    return array.reshape(-1, *array.shape[2:])
+
+
+def _join(arrays: Iterable[Any]) -> np.ndarray:
+    return np.concatenate([np.atleast_1d(a) for a in arrays])
+
+
+def _tensor(array: Any) -> Any:
+    return tfapi.tensor_from(np.asarray(array)) if isinstance(array, (np.ndarray, np.generic)) else array
