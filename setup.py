@@ -52,7 +52,7 @@ def module_name(path: Path) -> str:
 
 
 def cython_path() -> str:
-    """A folder in which ``runtime/`` is called ``ipu_runtime``, so that its .pxd files can be cimported by that name."""
+    """A folder in which ``runtime/`` is called ``ipu_runtime``, so that its .pxd files are found by that name."""
     folder = ROOT / "build" / "cython_path"
     folder.mkdir(parents=True, exist_ok=True)
     for name, source in PACKAGE_FOLDERS.items():

@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 import numpy as np
 
-from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, DTYPES, OPS, PRED_RESULT
+from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, OPS, PRED_RESULT
 
 _NUMPY = {
     "pred": np.bool_, "s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32,

@@ -1,0 +1,142 @@
+/* Conversions between all dtypes; part of vec_impl.h.
+ *
+ * Integer to integer wraps, to pred is "not zero"; float to integer truncates and saturates, NaN gives 0. */
+
+/* ---- half precision ---- */
+
+static inline float half_to_float(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h & 0x7c00, mantissa = h & 0x3ff;
+    uint32_t normal = ((uint32_t)(h & 0x7fff) << 13) + (112u << 23);
+    uint32_t small = bits32((float)(int32_t)mantissa * 0x1p-24f);
+    uint32_t special = 0x7f800000u | (mantissa << 13) | (mantissa ? 0x400000u : 0);
+    uint32_t r = exponent == 0 ? small : exponent == 0x7c00 ? special : normal;
+    return float32(r | sign);
+}
+/* Round to nearest even; a NaN keeps the top of its payload and becomes quiet, as the hardware does it. */
+static inline uint16_t float_to_half(float x)
+{
+    uint32_t u = bits32(x), sign = (u >> 16) & 0x8000u;
+    u &= 0x7fffffffu;
+    uint32_t small = bits32(float32(u) + 0.5f) - 0x3f000000u; /* the addition rounds at 2^-24 */
+    uint32_t normal = (u - (112u << 23) + 0xfffu + ((u >> 13) & 1u)) >> 13;
+    uint32_t special = u > 0x7f800000u ? 0x7e00u | ((u >> 13) & 0x3ffu) : 0x7c00u;
+    uint32_t r = u < 0x38800000u ? small : u >= 0x47800000u ? special : normal;
+    return (uint16_t)(r | sign);
+}
+
+#if VEC_LEVEL == 0
+UNARY(f32_from_f16, float, uint16_t, half_to_float(x))
+UNARY(f16_from_f32, uint16_t, float, float_to_half(x))
+#else
+static void f32_from_f16(ARGS)
+{
+    float *out = out_;
+    const uint16_t *a = a_;
+    long i = 0;
+    (void)b_, (void)c_;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(a + i))));
+    for (; i < n; i++)
+        out[i] = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(a[i])));
+}
+static void f16_from_f32(ARGS)
+{
+    uint16_t *out = out_;
+    const float *a = a_;
+    long i = 0;
+    (void)b_, (void)c_;
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(a + i), _MM_FROUND_TO_NEAREST_INT));
+    for (; i < n; i++)
+        out[i] = (uint16_t)_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(a[i]), _MM_FROUND_TO_NEAREST_INT));
+}
+#endif
+
+/* ---- float to integer: the bounds are the least float that is too large, and the least that fits ---- */
+
+#define SATURATED(T, x, LO, OVER, MIN, MAX) ((x) >= OVER ? MAX : (x) >= LO ? (T)(x) : (x) < LO ? MIN : 0)
+
+/* Narrow types go through int32, which the vector units convert to. */
+static inline int32_t f32_to_s32(float x)
+{
+    /* comparisons are arranged so that the conversion itself never sees a value out of range */
+    float safe = x >= -0x1p31f ? x : -0x1p31f; /* NaN too */
+    safe = safe < 0x1p31f ? safe : 0.0f;
+    int32_t r = (int32_t)safe;
+    r = x >= 0x1p31f ? INT32_MAX : r;
+    return x != x ? 0 : r;
+}
+static inline int32_t f32_to_range(float x, float lo, float hi)
+{
+    x = x < lo ? lo : x;
+    x = x > hi ? hi : x;
+    return x != x ? 0 : (int32_t)(x == x ? x : 0.0f);
+}
+static inline uint32_t f32_to_u32(float x)
+{
+    float safe = x >= 0.0f ? x : 0.0f;
+    int high = safe >= 0x1p31f;
+    int32_t low = (int32_t)(high ? (safe < 0x1p32f ? safe - 0x1p31f : 0.0f) : safe);
+    uint32_t r = (uint32_t)low + (high ? 0x80000000u : 0u);
+    return x >= 0x1p32f ? UINT32_MAX : r;
+}
+static inline int64_t f32_to_s64(float x)
+{
+    float safe = x >= -0x1p63f ? x : -0x1p63f;
+    safe = safe < 0x1p63f ? safe : 0.0f;
+    int64_t r = (int64_t)safe;
+    r = x >= 0x1p63f ? INT64_MAX : r;
+    return x != x ? 0 : r;
+}
+static inline uint64_t f32_to_u64(float x)
+{
+    float safe = x >= 0.0f ? x : 0.0f;
+    int high = safe >= 0x1p63f;
+    int64_t low = (int64_t)(high ? (safe < 0x1p64f ? safe - 0x1p63f : 0.0f) : safe);
+    uint64_t r = (uint64_t)low + (high ? 0x8000000000000000u : 0u);
+    return x >= 0x1p64f ? UINT64_MAX : r;
+}
+#undef SATURATED
+UNARY(pred_from_f32, pred_t, float, x != 0)
+UNARY(s8_from_f32, int8_t, float, f32_to_range(x, -128.0f, 127.0f))
+UNARY(u8_from_f32, uint8_t, float, f32_to_range(x, 0.0f, 255.0f))
+UNARY(s16_from_f32, int16_t, float, f32_to_range(x, -32768.0f, 32767.0f))
+UNARY(u16_from_f32, uint16_t, float, f32_to_range(x, 0.0f, 65535.0f))
+UNARY(s32_from_f32, int32_t, float, f32_to_s32(x))
+UNARY(u32_from_f32, uint32_t, float, f32_to_u32(x))
+UNARY(s64_from_f32, int64_t, float, f32_to_s64(x))
+UNARY(u64_from_f32, uint64_t, float, f32_to_u64(x))
+
+/* ---- integers and pred ---- */
+
+#define FROM(t, T, U, W)                                                      \
+    UNARY(pred_from_##t, pred_t, T, x != 0)                                   \
+    UNARY(cast8_from_##t, uint8_t, T, x)                                      \
+    UNARY(cast16_from_##t, uint16_t, T, x)                                    \
+    UNARY(cast32_from_##t, uint32_t, T, x)                                    \
+    UNARY(cast64_from_##t, uint64_t, T, x)                                    \
+    UNARY(f32_from_##t, float, T, x)
+INTS(FROM)
+#undef FROM
+#define pred_from_pred copy_u8
+#define s8_from_pred copy_u8
+#define u8_from_pred copy_u8
+#define s16_from_pred cast16_from_u8
+#define u16_from_pred cast16_from_u8
+#define s32_from_pred cast32_from_u8
+#define u32_from_pred cast32_from_u8
+#define s64_from_pred cast64_from_u8
+#define u64_from_pred cast64_from_u8
+#define f32_from_pred f32_from_u8
+#define f32_from_f32 copy_u32
+#define f16_from_f16 copy_u16
+
+#define TO(to, from, W)                                                       \
+    static inline void to##_from_##from(ARGS) { cast##W##_from_##from(n, out_, a_, b_, c_); }
+#define TO_ALL(from, F, FU, FW)                                               \
+    TO(s8, from, 8) TO(u8, from, 8) TO(s16, from, 16) TO(u16, from, 16)       \
+    TO(s32, from, 32) TO(u32, from, 32) TO(s64, from, 64) TO(u64, from, 64)
+INTS(TO_ALL)
+#undef TO_ALL
+#undef TO
