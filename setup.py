@@ -83,12 +83,12 @@ def extension(path: Path) -> Extension:
     ext = Extension(
         module_name(path),
         [str(path)],
-        include_dirs=[str(KERNELS), numpy.get_include()],
+        include_dirs=["runtime", str(KERNELS), numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         extra_compile_args=C_FLAGS + OPENMP_COMPILE,
         extra_link_args=list(OPENMP_LINK),
         libraries=[] if MSVC else ["m"],
-        depends=[str(p) for p in sorted(KERNELS.glob("*.h"))],
+        depends=[str(p) for folder in (Path("runtime"), KERNELS) for p in sorted(folder.glob("*.h"))],
     )
     ext.needs_kernels = uses_kernels(path)
     return ext
@@ -196,7 +196,7 @@ if __name__ == "__main__":
         ],
         package_data={
             "ipu_keras": ["py.typed"],
-            "ipu_runtime": ["py.typed", "*.pxd", "kernels/*.h"],
+            "ipu_runtime": ["py.typed", "*.pxd", "*.h", "kernels/*.h"],
             "ipu_runtime.codelets": ["*.pxd"],
         },
         ext_modules=extensions(),

@@ -1,0 +1,81 @@
+"""The program `ipu-keras`: chooses the subcommand, and turns the project's exceptions into messages and exit codes.
+
+Nothing heavy is imported before a subcommand needs it: `--help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ipu_keras import __version__
+from ipu_keras.errors import IPUError
+
+__all__ = ["main"]
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes; argparse itself uses 2."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ipu-keras",
+        description="An emulated Graphcore IPU for Keras.",
+        epilog="Exit codes: 0 done, 1 failed with a message, 2 wrong usage, 130 interrupted.",
+    )
+    parser.add_argument("--version", action="version", version=f"ipu-keras {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    demo = commands.add_parser(
+        "demo",
+        help="train a small ConvNet on handwritten digits on an emulated GC200",
+        description="Trains a small ConvNet on scikit-learn's 1,797 handwritten digits on one emulated IPU, and reports "
+        "accuracy, memory, estimated cycles, and the emulation's own speed against XLA on the CPU.",
+    )
+    demo.add_argument("--json", action="store_true", help="print one JSON object on stdout; progress goes to stderr")
+    demo.add_argument("--quick", action="store_true", help="one epoch and few timed steps: shows that it works, no more")
+    demo.add_argument("--target", default="gc200", help="name of the chip (see `ipu-keras targets`; default: %(default)s)")
+
+    targets = commands.add_parser("targets", help="list the chips that can be emulated")
+    targets.add_argument("--json", action="store_true", help="print a JSON list on stdout")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program.
+
+    Args:
+        argv: arguments without the program's name; None for the process's.
+
+    Returns:
+        The exit code.
+    """
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.command is None:
+        parser.print_help()
+        return USAGE
+    try:
+        if options.command == "demo":
+            from ipu_keras.cli.demo import demo
+
+            demo(target=options.target, quick=options.quick, as_json=options.json)
+        else:
+            from ipu_keras.cli.targets import targets
+
+            targets(as_json=options.json)
+    except IPUError as error:
+        print(f"ipu-keras: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("ipu-keras: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return FAILED
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
