@@ -1,0 +1,36 @@
+"""Graph passes, in the order in which they run; the graph's rules are checked after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ipu_keras.compiler.passes.expand import expand
+from ipu_keras.compiler.passes.fuse import fuse
+from ipu_keras.compiler.passes.simplify import simplify
+from ipu_keras.graph.ir import Graph, check
+
+PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+    ("expand", expand),
+    ("simplify", simplify),
+    ("simplify again", simplify),
+    ("fuse", fuse),
+)
+
+
+def run_passes(graph: Graph, trace: Callable[[str, Graph], None] | None = None) -> Graph:
+    """Run all passes.
+
+    Args:
+        graph: the module as imported.
+        trace: called with each pass's name and the graph it left, for people and tests.
+
+    Returns:
+        An equivalent graph whose element-wise chains are `map` nodes.
+    """
+    check(graph)
+    for name, graph_pass in PASSES:
+        graph = graph_pass(graph)
+        check(graph)
+        if trace is not None:
+            trace(name, graph)
+    return graph

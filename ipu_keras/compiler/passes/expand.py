@@ -1,0 +1,42 @@
+"""Rewrites operations that are shorthand for others, before anything else looks at the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipu_keras.compiler.passes.builder import Builder, Rule, rebuild
+from ipu_keras.graph.ir import Graph, Node, Value
+
+
+def _iota(b: Builder, node: Node) -> Value | None:
+    """iota over several dimensions is one line of numbers, broadcast; the line is a constant."""
+    shape, dtype = node.out.shape, node.out.dtype
+    (dim,) = node.attrs["dims"] or (0,)
+    line = b.constant(np.arange(shape[dim]), dtype, node.where)
+    if len(shape) == 1:
+        return line
+    return b.add("broadcast", [line], shape, dtype, {"dims": (dim,)}, node.where)
+
+
+def _channelwise(b: Builder, value: Value, like: Value, dim: int) -> Value:
+    return b.add("broadcast", [value], like.shape, value.dtype, {"dims": (dim,)}, "")
+
+
+def _batch_norm_inference(b: Builder, node: Node) -> Value | None:
+    """y = (x - mean) / sqrt(var + eps) * scale + offset, as XLA's own expander writes it."""
+    x, scale, offset, mean, var = node.inputs
+    dim, t, w = node.attrs["feature"], x.dtype, node.where
+    eps = b.add("broadcast", [b.constant(node.attrs["epsilon"], t)], var.shape, t, {"dims": ()}, w)
+    inv = b.add("rsqrt", [b.add("add", [var, eps], var.shape, t, {}, w)], var.shape, t, {}, w)
+    centred = b.add("subtract", [x, _channelwise(b, mean, x, dim)], x.shape, t, {}, w)
+    normed = b.add("multiply", [centred, _channelwise(b, inv, x, dim)], x.shape, t, {}, w)
+    scaled = b.add("multiply", [normed, _channelwise(b, scale, x, dim)], x.shape, t, {}, w)
+    return b.add("add", [scaled, _channelwise(b, offset, x, dim)], x.shape, t, {}, w)
+
+
+RULES: dict[str, list[Rule]] = {"iota": [_iota], "batch-norm-inference": [_batch_norm_inference]}
+
+
+def expand(graph: Graph) -> Graph:
+    """Rewrite iota and batch-norm-inference."""
+    return rebuild(graph, RULES)

@@ -1,0 +1,226 @@
+"""A serialized HloModuleProto becomes a Graph: calls inlined, tuples dissolved, every unsupported thing collected.
+
+TensorFlow's bundled proto classes are not a public API; this file is the only one that touches them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.errors import UnsupportedError
+from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
+
+_ALIASES = {"copy", "optimization-barrier", "copy-start", "copy-done", "domain", "add-dependency"}
+
+
+def _pb() -> tuple[Any, Any]:
+    try:
+        from tensorflow.compiler.xla import xla_data_pb2
+        from tensorflow.compiler.xla.service import hlo_pb2
+    except ImportError as error:  # a TensorFlow that moved the protos
+        raise UnsupportedError(f"this TensorFlow does not ship the HLO protos: {error}") from error
+    return hlo_pb2, xla_data_pb2
+
+
+class _Importer:
+    def __init__(self, module: Any, data_pb2: Any) -> None:
+        self.types = {v.number: v.name.lower() for v in data_pb2.PrimitiveType.DESCRIPTOR.values}
+        self.computations = {c.id: c for c in module.computations}
+        self.regions: dict[int, Graph] = {}
+        self.unsupported: list[str] = []
+
+    def typed(self, shape: Any, instruction: Any) -> tuple[tuple[int, ...], str]:
+        dtype = self.types[shape.element_type]
+        dims = tuple(shape.dimensions)
+        if dtype not in DTYPES:
+            where = instruction.metadata.op_name or instruction.name
+            self.unsupported.append(f"dtype {dtype} of {instruction.opcode} {instruction.name} ({where})")
+            dtype = "f32"
+        if any(shape.is_dynamic_dimension):
+            self.unsupported.append(f"dynamic shape of {instruction.opcode} {instruction.name}")
+        return dims, dtype
+
+    def region(self, computation_id: int) -> Graph:
+        if computation_id not in self.regions:
+            graph = Graph(self.computations[computation_id].name)
+            self.body(computation_id, None, graph)
+            self.regions[computation_id] = graph
+        return self.regions[computation_id]
+
+    def body(self, computation_id: int, arguments: list[Any] | None, graph: Graph) -> Any:
+        """Append a computation to `graph`; without arguments its parameters become the graph's."""
+        computation = self.computations[computation_id]
+        env: dict[int, Any] = {}
+        parameters: dict[int, Any] = {}
+        # Parameters first: their order is their number, wherever they stand in the text.
+        for instruction in sorted(
+            (i for i in computation.instructions if i.opcode == "parameter"), key=lambda i: i.parameter_number
+        ):
+            if arguments is not None:
+                parameters[instruction.id] = arguments[instruction.parameter_number]
+            else:
+                parameters[instruction.id] = self.parameter(instruction.shape, instruction, graph)
+        for instruction in computation.instructions:
+            op = instruction.opcode
+            inputs = [env[i] for i in instruction.operand_ids]
+            if op == "parameter":
+                env[instruction.id] = parameters[instruction.id]
+            elif op == "tuple":
+                env[instruction.id] = inputs
+            elif op == "get-tuple-element":
+                env[instruction.id] = inputs[0][instruction.tuple_index]
+            elif op in _ALIASES:
+                env[instruction.id] = inputs[0]
+            elif op == "call":
+                env[instruction.id] = self.body(instruction.called_computation_ids[0], inputs, graph)
+            else:
+                env[instruction.id] = self.node(instruction, inputs, graph)
+        root = env[computation.root_id]
+        if arguments is None:
+            graph.outputs = root if isinstance(root, list) else [root]
+        return root
+
+    def parameter(self, shape: Any, instruction: Any, graph: Graph) -> Any:
+        if self.types[shape.element_type] == "tuple":
+            return [self.parameter(s, instruction, graph) for s in shape.tuple_shapes]
+        node = Node("parameter", [], [self.typed(shape, instruction)], name=instruction.name)
+        graph.params.append(node.out)
+        return node.out
+
+    def node(self, instruction: Any, inputs: list[Any], graph: Graph) -> Any:
+        shape = instruction.shape
+        is_tuple = self.types[shape.element_type] == "tuple"
+        if self.types[shape.element_type] in ("token", "opaque_type"):
+            self.unsupported.append(f"{instruction.opcode} {instruction.name} ({instruction.metadata.op_name})")
+            return inputs[0] if inputs else Node("token", [], [((), "pred")]).out
+        shapes = list(shape.tuple_shapes) if is_tuple else [shape]
+        flat: list[Value] = []
+        for value in inputs:
+            flat.extend(value if isinstance(value, list) else [value])
+        attrs = self.attributes(instruction)
+        node = Node(
+            instruction.opcode,
+            flat,
+            [self.typed(s, instruction) for s in shapes],
+            attrs,
+            where=instruction.metadata.op_name,
+            name=instruction.name,
+        )
+        graph.nodes.append(node)
+        return list(node.results) if is_tuple else node.out
+
+    def attributes(self, i: Any) -> dict[str, Any]:
+        op = i.opcode
+        attrs: dict[str, Any] = {}
+        if op == "constant":
+            attrs["value"] = self.literal(i)
+        elif op in ("broadcast", "reverse", "concatenate", "iota", "transpose", "reduce", "sort"):
+            attrs["dims"] = tuple(i.dimensions)
+        elif op == "slice":
+            attrs["slices"] = tuple((d.start, d.limit, d.stride) for d in i.slice_dimensions)
+        elif op == "pad":
+            attrs["padding"] = tuple(
+                (d.edge_padding_low, d.edge_padding_high, d.interior_padding) for d in i.padding_config.dimensions
+            )
+        elif op == "compare":
+            attrs["direction"] = i.comparison_direction.lower()
+        elif op == "dot":
+            n = i.dot_dimension_numbers
+            attrs["contract"] = (tuple(n.lhs_contracting_dimensions), tuple(n.rhs_contracting_dimensions))
+            attrs["batch"] = (tuple(n.lhs_batch_dimensions), tuple(n.rhs_batch_dimensions))
+        elif op == "convolution":
+            n = i.convolution_dimension_numbers
+            attrs["lhs"] = (n.input_batch_dimension, n.input_feature_dimension, *n.input_spatial_dimensions)
+            attrs["rhs"] = (
+                n.kernel_output_feature_dimension,
+                n.kernel_input_feature_dimension,
+                *n.kernel_spatial_dimensions,
+            )
+            attrs["out"] = (n.output_batch_dimension, n.output_feature_dimension, *n.output_spatial_dimensions)
+            attrs["groups"], attrs["batch_groups"] = max(i.feature_group_count, 1), max(i.batch_group_count, 1)
+        elif op in ("gather", "scatter"):
+            n = i.gather_dimension_numbers if op == "gather" else i.scatter_dimension_numbers
+            attrs.update({f.name: _plain(getattr(n, f.name)) for f in n.DESCRIPTOR.fields})
+            attrs["slice_sizes"] = tuple(i.gather_slice_sizes)
+        elif op == "dynamic-slice":
+            attrs["sizes"] = tuple(i.dynamic_slice_sizes)
+        elif op == "rng-bit-generator":
+            attrs["algorithm"] = int(i.rng_algorithm)
+        elif op == "custom-call":
+            attrs["target"] = i.custom_call_target
+        elif op in ("batch-norm-training", "batch-norm-inference", "batch-norm-grad"):
+            attrs["epsilon"], attrs["feature"] = i.epsilon, i.feature_index
+        if i.HasField("window"):
+            attrs["window"] = tuple(
+                (
+                    d.size,
+                    d.stride,
+                    d.padding_low,
+                    d.padding_high,
+                    max(d.window_dilation, 1),
+                    max(d.base_dilation, 1),
+                    bool(d.window_reversal),
+                )
+                for d in i.window.dimensions
+            )
+        if i.called_computation_ids:
+            attrs["region"] = self.region(i.called_computation_ids[0])
+            if len(i.called_computation_ids) > 1:
+                attrs["regions"] = tuple(self.region(c) for c in i.called_computation_ids)
+        return attrs
+
+    def literal(self, i: Any) -> np.ndarray:
+        dims, dtype = self.typed(i.shape, i)
+        literal, np_dtype = i.literal, DTYPES[dtype]
+        if self.types[i.shape.element_type] not in DTYPES:
+            return np.zeros(dims, np_dtype)
+        packed = {"f16": "f16s", "s8": "s8s", "u8": "u8s", "s16": "s16s", "u16": "u16s"}
+        if dtype in packed:
+            flat = np.frombuffer(getattr(literal, packed[dtype]), np_dtype)
+        else:
+            flat = np.array(getattr(literal, {"pred": "preds"}.get(dtype, dtype + "s")), np_dtype)
+        order = tuple(i.shape.layout.minor_to_major)
+        if order and order != tuple(reversed(range(len(dims)))):
+            major = tuple(reversed(order))
+            return np.ascontiguousarray(flat.reshape([dims[d] for d in major]).transpose(np.argsort(major)))
+        return flat.reshape(dims)
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, int) else tuple(int(v) for v in value)
+
+
+def import_module(serialized: bytes) -> tuple[Graph, list[str]]:
+    """Read an HLO module.
+
+    Args:
+        serialized: bytes of an `HloModuleProto`.
+
+    Returns:
+        The entry computation as a Graph, and a list of what no tile can hold (dtypes, dynamic shapes, tokens).
+
+    Raises:
+        UnsupportedError: the bytes are not an HLO module.
+    """
+    hlo_pb2, data_pb2 = _pb()
+    module = hlo_pb2.HloModuleProto()
+    try:
+        module.ParseFromString(bytes(serialized))
+    except Exception as error:
+        raise UnsupportedError(f"these bytes are not a serialized HloModuleProto: {error}") from error
+    if not module.computations:
+        raise UnsupportedError("these bytes are not a serialized HloModuleProto: no computation in them")
+    importer = _Importer(module, data_pb2)
+    graph = Graph(module.name)
+    importer.body(module.entry_computation_id, None, graph)
+    graph.outputs = _flatten(graph.outputs)
+    return graph, importer.unsupported
+
+
+def _flatten(values: Any) -> list[Value]:
+    out: list[Value] = []
+    for value in values:
+        out.extend(_flatten(value) if isinstance(value, list) else [value])
+    return out

@@ -1,0 +1,78 @@
+"""Embedding look-ups and their gradients. Source: hardware.md 3.7 (getMultiSliceCycleEstimate and its neighbours)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, per_worker, pointers
+from ipu_runtime.opcodes import DTYPES
+from ipu_runtime.program import GroupView
+
+
+class Gather:
+    """multiSlice."""
+
+    name = "multiSlice"
+    code_bytes = 512  # [unvalidated]
+
+    def operands(self, g: GroupView) -> list[Operand]:
+        """Table, indices, output."""
+        n, e, here = g.col(1), g.col(2), g.col(4)
+        size, width = int(g.params[0]), int(g.params[1])
+        return [
+            Operand(g.col(5), here * e * size, "r"),
+            Operand(g.col(6), n * width, "r"),
+            Operand(g.col(7), n * e * size, "w"),
+        ]
+
+    def cycles(self, g: GroupView, target: Any) -> Ints:
+        """6 (30 + in (19 + 2 ceil(e / width)) + 8 out), every index counted as one of this part [upper bound]."""
+        size = int(g.params[0])
+        per = 2 if size >= 4 else (2 if size == 2 else 4)
+        cost = 3 if size == 1 else 2
+        one = 30 + per_worker(g.col(1)) * (19 + cost * ceil_div(g.col(2), per))
+        return np.broadcast_to(WORKERS * one, g.rows)
+
+    def state_bytes(self, g: GroupView) -> Ints:
+        """Three pointers, sizes."""
+        return np.full(g.rows, pointers(3, 5), np.int64)
+
+    def work(self, g: GroupView) -> float:
+        """See the protocol."""
+        n = np.broadcast_to(g.col(1), g.rows).astype(float)
+        return 50.0 * g.rows + float((n * 5).sum()) + 0.5 * float((n * g.col(2)).sum())
+
+
+class Scatter:
+    """multiUpdate, multiUpdateAdd."""
+
+    name = "multiUpdate"
+    code_bytes = 512  # [unvalidated]
+
+    def operands(self, g: GroupView) -> list[Operand]:
+        """Indices, updates, table."""
+        n, e, here = g.col(1), g.col(2), g.col(4)
+        size, width = DTYPES[int(g.params[0])].itemsize, int(g.params[1])
+        return [
+            Operand(g.col(5), n * width, "r"),
+            Operand(g.col(6), n * e * size, "r"),
+            Operand(g.col(7), here * e * size, "rw"),
+        ]
+
+    def cycles(self, g: GroupView, target: Any) -> Ints:
+        """6 (32 + in (12 + 4 (atoms - 1))), an atom is 4 B; every index counted as one of this part [upper bound]."""
+        size = DTYPES[int(g.params[0])].itemsize
+        atoms = ceil_div(g.col(2) * size, 4)
+        one = 32 + per_worker(g.col(1)) * (12 + 4 * np.maximum(atoms - 1, 0))
+        return np.broadcast_to(WORKERS * one, g.rows)
+
+    def state_bytes(self, g: GroupView) -> Ints:
+        """Three pointers, sizes."""
+        return np.full(g.rows, pointers(3, 5), np.int64)
+
+    def work(self, g: GroupView) -> float:
+        """See the protocol."""
+        n = np.broadcast_to(g.col(1), g.rows).astype(float)
+        return 50.0 * g.rows + float((n * 5).sum()) + 0.5 * float((n * g.col(2)).sum())

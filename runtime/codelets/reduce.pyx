@@ -1,0 +1,187 @@
+"""Reduction of a block over some of its dimensions, by one operation or by a region of several operands.
+
+`reduce` parameters: rank, mask of the kept dimensions, op, dtype, bits of the start value.
+    Columns: tile, extents, offset of the block, offset of the result.
+    out[k] = op(...op(op(start, x[k, 0]), x[k, 1])...), fp16 sums and products in fp32, rounded once.
+`variadic` parameters: rank, mask, n_ops, n_const, n_tmp, n_body, n_ops x (bytes, bits of the start value, register of
+    the result), constants (dtype, bits), body; registers: accumulators, elements, constants, temporaries.
+    Columns: tile, extents, offsets of the blocks, offsets of the results.
+"""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
+
+from ipu_runtime._vec cimport DT_F16, DT_F32, reduce_fn, vec_dtype_size, vec_fn, vec_select, vec_table
+from ipu_runtime.codelets.elementwise cimport Body, Op, make_body
+from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
+
+DEF CHUNK = 256
+
+cdef struct Reduce:
+    vec_fn op
+    reduce_fn reduce
+    vec_fn widen, narrow     # fp16 accumulates in fp32
+    long size                # bytes of an element while accumulating
+
+
+cdef void *prepare_reduce(const Group *g) noexcept:
+    cdef const vec_table *table = vec_select(NULL)
+    cdef Reduce *r = <Reduce *>malloc(sizeof(Reduce))
+    cdef int op = <int>g.params[2], dtype = <int>g.params[3]
+    if r == NULL:
+        return NULL
+    r.widen = r.narrow = NULL
+    if dtype == DT_F16:
+        r.widen, r.narrow = table.convert[DT_F32][DT_F16], table.convert[DT_F16][DT_F32]
+        dtype = DT_F32
+    r.op, r.reduce = table.op[op][dtype], table.reduce[op][dtype]
+    r.size = vec_dtype_size(dtype)
+    if r.op == NULL or r.reduce == NULL:
+        return NULL
+    return r
+
+
+cdef inline bint advance(long *at, const long *ext, const long *step, int last, long *pos) noexcept nogil:
+    # The next index of the dimensions 0..last; `pos` follows by the steps. False after the last index.
+    cdef int d = last
+    while d >= 0:
+        at[d] += 1
+        pos[0] += step[d]
+        if at[d] < ext[d]:
+            return True
+        pos[0] -= ext[d] * step[d]
+        at[d] = 0
+        d -= 1
+    return False
+
+
+cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
+    cdef Reduce *r = <Reduce *>g.aux
+    cdef const int64_t *p = g.params
+    cdef int rank = <int>p[0], d
+    cdef long mask = p[1], row, i, n, outs, pos, inner, size = r.size, step
+    cdef long ext[8]
+    cdef long at[8]
+    cdef long steps[8]
+    cdef char *x
+    cdef char *out
+    cdef char *home
+    for row in range(lo, hi):
+        x = operand(g, 1 + rank, row, arena, stride)
+        home = operand(g, 2 + rank, row, arena, stride)
+        n, outs = 1, 1
+        for d in range(rank - 1, -1, -1):
+            ext[d] = cell(g, 1 + d, row)
+            at[d] = 0
+            steps[d] = 0
+            if mask >> d & 1:
+                steps[d] = outs * size
+                outs *= ext[d]
+            n *= ext[d]
+        out = home
+        if r.widen != NULL:
+            out = scratch(s, (n + outs) * 4 + 64)
+            r.widen(n, out + outs * 4, x, NULL, NULL)
+            x = out + outs * 4
+            r.widen(1, out, &p[4], NULL, NULL)
+        elif outs:
+            memcpy(out, &p[4], size)
+        for i in range(1, outs):
+            memcpy(out + i * size, out, size)
+        inner = ext[rank - 1]
+        pos = 0
+        if n:
+            while True:
+                if mask >> (rank - 1) & 1:
+                    r.op(inner, out + pos, out + pos, x, NULL)
+                else:
+                    r.reduce(inner, out + pos, x)
+                x += inner * size
+                if not advance(at, ext, steps, rank - 2, &pos):
+                    break
+        if r.narrow != NULL:
+            r.narrow(outs, home, out, NULL, NULL)
+
+
+cdef struct Variadic:
+    Body *body
+    char *consts
+
+
+cdef void *prepare_variadic(const Group *g) noexcept:
+    cdef const int64_t *p = g.params
+    cdef long n_ops = p[2], n_const = p[3], i, j, size
+    cdef const int64_t *q = p + 6 + 3 * n_ops
+    cdef Variadic *v = <Variadic *>malloc(sizeof(Variadic))
+    if v == NULL:
+        return NULL
+    v.consts = <char *>malloc(n_const * CHUNK * 8 + 8)
+    for i in range(n_const):
+        size = vec_dtype_size(<int>q[0])
+        for j in range(CHUNK):
+            memcpy(v.consts + i * CHUNK * 8 + j * size, &q[1], size)
+        q += 2
+    v.body = make_body(q, <int>p[5])
+    if v.body == NULL or v.consts == NULL:
+        return NULL
+    return v
+
+
+cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
+    cdef Variadic *v = <Variadic *>g.aux
+    cdef const int64_t *p = g.params
+    cdef int rank = <int>p[0], d, k, n_ops = <int>p[2], n_const = <int>p[3], n_tmp = <int>p[4]
+    cdef const int64_t *ops = p + 6
+    cdef long mask = p[1], row, i, n, outs, pos, inner, c, len_, base
+    cdef long ext[8]
+    cdef long at[8]
+    cdef long steps[8]
+    cdef char *reg[96]
+    cdef char *tmp = scratch(s, (n_tmp + 1) * CHUNK * 8)
+    cdef char *out
+    cdef Op *op
+    cdef Op *end = v.body.ops + v.body.n
+    for k in range(n_const):
+        reg[2 * n_ops + k] = v.consts + k * CHUNK * 8
+    for k in range(n_tmp):
+        reg[2 * n_ops + n_const + k] = tmp + k * CHUNK * 8
+    for row in range(lo, hi):
+        n, outs = 1, 1
+        for d in range(rank - 1, -1, -1):
+            ext[d] = cell(g, 1 + d, row)
+            at[d] = 0
+            steps[d] = 0
+            if mask >> d & 1:
+                steps[d] = outs
+                outs *= ext[d]
+            n *= ext[d]
+        for k in range(n_ops):
+            out = operand(g, 1 + rank + n_ops + k, row, arena, stride)
+            for i in range(outs):
+                memcpy(out + i * ops[3 * k], &ops[3 * k + 1], ops[3 * k])
+        if n == 0:
+            continue
+        inner = ext[rank - 1]
+        pos = base = 0
+        while True:
+            # A kept last dimension goes in chunks; a reduced one element by element.
+            c = 0
+            while c < inner:
+                len_ = 1
+                if mask >> (rank - 1) & 1:
+                    len_ = inner - c if inner - c < CHUNK else CHUNK
+                for k in range(n_ops):
+                    reg[k] = operand(g, 1 + rank + n_ops + k, row, arena, stride)
+                    reg[k] += (pos + (c if mask >> (rank - 1) & 1 else 0)) * ops[3 * k]
+                    reg[n_ops + k] = operand(g, 1 + rank + k, row, arena, stride) + (base + c) * ops[3 * k]
+                op = v.body.ops
+                while op < end:
+                    op.fn(len_, reg[op.dst], reg[op.a], reg[op.b], reg[op.c])
+                    op += 1
+                for k in range(n_ops):
+                    if ops[3 * k + 2] != k:
+                        memcpy(reg[k], reg[ops[3 * k + 2]], len_ * ops[3 * k])
+                c += len_
+            base += inner
+            if not advance(at, ext, steps, rank - 2, &pos):
+                break

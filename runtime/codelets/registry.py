@@ -1,0 +1,41 @@
+"""The codelets, by number: the model of each (operands, cycles, memory) beside the kernel of the same family.
+
+A model is an object with
+    name                    of the vertex type in reports
+    code_bytes              of the codelet on a tile that uses it
+    operands(g)             -> [(byte offset, bytes, mode)], arrays over the rows; mode "r", "w" or "rw"
+    cycles(g, target)       -> cycles of each row's vertex, by the formulas of the chip's own estimators
+    state_bytes(g)          -> bytes of vertex state of each row
+    work(g)                 -> rough nanoseconds of the whole group on a host core; only steers threading
+"""
+
+from __future__ import annotations
+
+from ipu_runtime.codelets import (
+    conv_model,
+    copy_model,
+    dot_model,
+    elementwise_model,
+    gather_model,
+    random_model,
+    reduce_model,
+    window_model,
+)
+from ipu_runtime.codelets.model import CodeletModel
+
+COPY, MAP, REDUCE, VARIADIC, DOT, CONV, WINDOW, SELECT_SCATTER, GATHER, SCATTER, PHILOX, PHILOX_NEXT = range(12)
+
+MODELS: tuple[CodeletModel, ...] = (
+    copy_model.Copy(),
+    elementwise_model.Map(),
+    reduce_model.Reduce(),
+    reduce_model.Variadic(),
+    dot_model.Dot(),
+    conv_model.Conv(),
+    window_model.Window(),
+    window_model.SelectScatter(),
+    gather_model.Gather(),
+    gather_model.Scatter(),
+    random_model.Philox(),
+    random_model.PhiloxNext(),
+)

@@ -1,0 +1,77 @@
+"""Pooling. Source of the figures: hardware.md 3.9 (popnn pooling estimators)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, pointers, product
+from ipu_runtime.opcodes import DTYPES, OPS
+from ipu_runtime.program import GroupView
+
+
+class Window:
+    """reduce-window."""
+
+    name = "reduceWindow"
+    code_bytes = 640  # [unvalidated]
+    backward = False
+
+    def _sizes(self, g: GroupView) -> tuple[int, Ints, Ints, int]:
+        rank = int(g.params[0])
+        ins = product([g.col(1 + 3 * d) for d in range(rank)], g.rows)
+        outs = product([g.col(2 + 3 * d) for d in range(rank)], g.rows)
+        taps = int(np.prod([int(g.params[4 + 4 * d]) for d in range(rank)]))
+        return rank, ins, outs, taps
+
+    def operands(self, g: GroupView) -> list[Operand]:
+        """Block and result."""
+        rank, ins, outs, _ = self._sizes(g)
+        size = DTYPES[int(g.params[2])].itemsize
+        return [
+            Operand(g.col(1 + 3 * rank), ins * size, "r"),
+            Operand(g.col(2 + 3 * rank), outs * size, "w"),
+        ]
+
+    def cycles(self, g: GroupView, target: Any) -> Ints:
+        """13 + 6 x worker: 20 + 13 a row + (4 max | 5 sum | 7 backward) + (3 | 5) a tap of a vector of channels."""
+        rank, _, outs, taps = self._sizes(g)
+        channels = g.col(2 + 3 * (rank - 1))
+        vector = 2 if DTYPES[int(g.params[2])].itemsize == 4 else 4
+        points = ceil_div(outs // np.maximum(channels, 1), WORKERS) * ceil_div(channels, vector)
+        start = 7 if self.backward else (4 if int(g.params[1]) == OPS["maximum"] else 5)
+        return 13 + WORKERS * (20 + 13 + points * (start + (5 if self.backward else 3) * taps))
+
+    def state_bytes(self, g: GroupView) -> Ints:
+        """Pointers, sizes of each dimension."""
+        rank = int(g.params[0])
+        return np.full(g.rows, pointers(2 + self.backward, 4 * rank), np.int64)
+
+    def work(self, g: GroupView) -> float:
+        """See the protocol."""
+        _, ins, outs, taps = self._sizes(g)
+        return 100.0 * g.rows + 2.0 * taps * float(outs.sum()) + 0.5 * float(ins.sum())
+
+
+class SelectScatter(Window):
+    """select-and-scatter."""
+
+    name = "selectAndScatter"
+    code_bytes = 768  # [unvalidated]
+    backward = True
+
+    def operands(self, g: GroupView) -> list[Operand]:
+        """Block, source, result."""
+        rank, ins, outs, _ = self._sizes(g)
+        size = DTYPES[int(g.params[2])].itemsize
+        return [
+            Operand(g.col(1 + 3 * rank), ins * size, "r"),
+            Operand(g.col(2 + 3 * rank), outs * size, "r"),
+            Operand(g.col(3 + 3 * rank), ins * size, "w"),
+        ]
+
+    def work(self, g: GroupView) -> float:
+        """See the protocol."""
+        _, ins, outs, taps = self._sizes(g)
+        return 100.0 * g.rows + 8.0 * taps * float(outs.sum()) + 3.0 * float(ins.sum())

@@ -1,0 +1,102 @@
+"""A program for the tiles, as plain arrays: what is executed, what is timed and what is checked for memory.
+
+    steps   [n, 4]   kind, first group, one past the last group, label
+    groups  [n, 6]   codelet, rows, first parameter, parameters, first column, columns
+    params  [n]      int64 parameters of all groups
+    columns [n, 2]   first value in `data`, number of values (1: the same for all rows, or the rows)
+    data    [n]      int32
+    blob    [n]      bytes of constants
+    variables [n, 6] category, first live step, last live step, first cell, cells, label
+    cells   [n, 3]   tile, offset, bytes: where a variable lies on each tile that has it
+
+A step is one superstep or a control step. A group is all vertices of one codelet in a superstep, one row each, or a
+set of copies. `header` holds what is not an array: target, feeds, outputs, states, labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, REPEAT, END = range(6)
+"""Kinds of step: vertices; copies between and on tiles; host to tiles; tiles to host; a counted loop's two ends."""
+
+KIND_NAMES = ("compute", "exchange", "stream in", "stream out", "repeat", "end")
+
+CATEGORIES = (
+    "variable",
+    "constant",
+    "activation",
+    "rearrangement",
+    "hostMessage",
+    "vertexCode",
+    "vertexInstanceState",
+    "controlCode",
+    "internalExchangeCode",
+    "hostExchangeCode",
+    "stack",
+)
+"""What occupies a tile's memory; names as in the profile format of the Poplar tools (hardware.md 5.1)."""
+
+
+@dataclass
+class GroupView:
+    """One group of a program: its parameters and columns, for models and checks."""
+
+    codelet: int
+    rows: int
+    params: NDArray[np.int64]
+    columns: list[NDArray[np.int32]]
+
+    def col(self, index: int) -> NDArray[np.int64]:
+        """Column `index` as int64, one value or one for each row."""
+        return self.columns[index].astype(np.int64)
+
+    @property
+    def tiles(self) -> NDArray[np.int64]:
+        """The tile of each row (of a copy: the receiving tile)."""
+        return np.broadcast_to(self.col(0), self.rows)
+
+
+@dataclass
+class Program:
+    """See the module's text for the arrays."""
+
+    header: dict[str, Any]
+    steps: NDArray[np.int32]
+    groups: NDArray[np.int64]
+    params: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    data: NDArray[np.int32]
+    blob: NDArray[np.uint8]
+    variables: NDArray[np.int32]
+    cells: NDArray[np.int32]
+    _views: dict[int, GroupView] = field(default_factory=dict, repr=False)
+
+    ARRAYS = {
+        "steps": (np.int32, 4),
+        "groups": (np.int64, 6),
+        "params": (np.int64, 0),
+        "columns": (np.int64, 2),
+        "data": (np.int32, 0),
+        "blob": (np.uint8, 0),
+        "variables": (np.int32, 6),
+        "cells": (np.int32, 3),
+    }
+
+    def group(self, index: int) -> GroupView:
+        """One group, unpacked."""
+        view = self._views.get(index)
+        if view is None:
+            codelet, rows, p0, pn, c0, cn = (int(v) for v in self.groups[index])
+            columns = [self.data[a : a + n] for a, n in self.columns[c0 : c0 + cn].tolist()]
+            view = self._views[index] = GroupView(codelet, rows, self.params[p0 : p0 + pn], columns)
+        return view
+
+    @property
+    def tile_count(self) -> int:
+        """Tiles of the target."""
+        return int(self.header["target"]["tiles"])

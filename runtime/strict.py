@@ -1,0 +1,189 @@
+"""Strict mode: every access of a program is checked against what the program says it may touch.
+
+Three nets: (1) once, when a program is loaded: each operand of each vertex and copy lies inside its tile and inside one
+allocation that is live at that step; (2) while it runs: no byte is read that was not written since its allocation began;
+(3) bytes outside all allocations keep their pattern, so a kernel that writes past its operands is found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.model import Ints
+from ipu_runtime.errors import StrictModeError
+from ipu_runtime.program import EXCHANGE, KIND_NAMES, REPEAT, STREAM_IN, STREAM_OUT, Program
+
+PATTERN = 0xA5
+
+
+def spans(program: Program, kind: int, group: int) -> list[tuple[Ints, Ints, Ints, str]]:
+    """(tile, offset, bytes, mode) of each operand on tiles; the host's side of a stream is left out."""
+    g = program.group(group)
+    model = registry.MODELS[g.codelet]
+    found = []
+    for side, operand in enumerate(model.operands(g)):
+        if g.codelet == registry.COPY:
+            if (kind == STREAM_IN and side == 0) or (kind == STREAM_OUT and side == 1):
+                continue
+            tile = np.broadcast_to(g.col(side), g.rows)
+        else:
+            tile = g.tiles
+        offset, nbytes = np.broadcast_to(operand.offset, g.rows), np.broadcast_to(operand.nbytes, g.rows)
+        found.append((tile, offset, nbytes, operand.mode))
+    return found
+
+
+def check_bounds(program: Program) -> None:
+    """Raise StrictModeError unless every operand lies inside its tile and inside one live allocation."""
+    limit = int(program.header["used_bytes"])
+    tiles = program.tile_count
+    step_bytes = limit + 1
+    cells = program.cells.astype(np.int64)
+    owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
+    order = np.argsort(cells[:, 0] * step_bytes + cells[:, 1], kind="stable")
+    cells, owner = cells[order], owner[order]
+    begin, end = program.variables[owner, 1], program.variables[owner, 2]
+    keys = cells[:, 0] * step_bytes + cells[:, 1]
+    for index, (kind, first, last, label) in enumerate(program.steps.tolist()):
+        if kind >= REPEAT:
+            continue
+        live = (begin <= index) & (index <= end) & (cells[:, 2] > 0)
+        live_keys, live_cells = keys[live], cells[live]
+        for group in range(first, last):
+            for tile, offset, nbytes, mode in spans(program, kind, group):
+                used = nbytes > 0
+                if not used.any():
+                    continue
+                t, o, n = tile[used], offset[used], nbytes[used]
+                if ((t < 0) | (t >= tiles) | (o < 0) | (o + n > limit)).any():
+                    raise StrictModeError(_where(program, index, kind, label) + f"an operand ({mode}) leaves its tile")
+                at = np.searchsorted(live_keys, t * step_bytes + o, "right") - 1
+                ok = at >= 0
+                ok &= live_cells[np.maximum(at, 0), 0] == t
+                ok &= o + n <= live_cells[np.maximum(at, 0), 1] + live_cells[np.maximum(at, 0), 2]
+                if not ok.all():
+                    bad = int(np.flatnonzero(~ok)[0])
+                    raise StrictModeError(
+                        _where(program, index, kind, label)
+                        + f"tile {t[bad]}, bytes {o[bad]}..{o[bad] + n[bad]} ({mode}): not inside a live allocation"
+                    )
+
+
+def _where(program: Program, index: int, kind: int, label: int) -> str:
+    labels = program.header.get("labels", [])
+    name = labels[label] if 0 <= label < len(labels) else ""
+    return f"step {index} ({KIND_NAMES[kind]} {name}): "
+
+
+class Watch:
+    """Follows one engine's run.
+
+    Args:
+        program: the program.
+        arena: all tiles' memory, as bytes.
+        stride: bytes from one tile's memory to the next.
+    """
+
+    def __init__(self, program: Program, arena: np.ndarray, stride: int) -> None:
+        check_bounds(program)
+        self.program, self.arena, self.stride = program, arena, stride
+        arena[:] = PATTERN
+        self.written_bytes = np.zeros(len(arena), bool)
+        kinds = program.steps[:, 0]
+        self.kind_of = {g: int(kinds[i]) for i, s in enumerate(program.steps) for g in range(int(s[1]), int(s[2]))}
+        for state in [*program.header["states"]]:
+            self.kind_of.update({g: STREAM_IN for g in range(*state["write"])})
+        for constant in program.header["constants"]:
+            self.kind_of.update({g: STREAM_IN for g in range(*constant["groups"])})
+        births: dict[int, list[int]] = {}
+        for i, variable in enumerate(program.variables.tolist()):
+            if variable[1] > 0 or variable[2] < len(program.steps):
+                births.setdefault(variable[1], []).append(i)
+        self.births = {step: self._bytes_of_cells(v) for step, v in births.items()}
+        inside = np.zeros(len(arena), bool)
+        inside[self._bytes_of_cells(list(range(len(program.variables))))] = True
+        self.guard_bytes = np.flatnonzero(~inside)
+        self._reads: dict[int, Ints] = {}
+        self._writes: dict[int, Ints] = {}
+
+    def _bytes_of_cells(self, variables: list[int]) -> Ints:
+        parts = [self.program.cells[self.program.variables[v, 3] :][: self.program.variables[v, 4]] for v in variables]
+        cells = np.concatenate(parts).astype(np.int64) if parts else np.zeros((0, 3), np.int64)
+        return _expand(cells[:, 0] * self.stride + cells[:, 1], cells[:, 2])
+
+    def _touched(self, group: int, mode: str) -> Ints:
+        g, kind = self.program.group(group), self.kind_of.get(group, EXCHANGE)
+        if g.codelet == registry.COPY:
+            side = 0 if mode == "r" else 1
+            if (kind == STREAM_IN and side == 0) or (kind == STREAM_OUT and side == 1):
+                return np.zeros(0, np.int64)
+            return _copy_bytes(g, side, self.stride)
+        parts = [
+            _expand(tile * self.stride + offset, nbytes)
+            for tile, offset, nbytes, m in spans(self.program, kind, group)
+            if mode in m
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def begin(self, step: int) -> None:
+        """A step begins: variables that come to life hold nothing yet."""
+        born = self.births.get(step)
+        if born is not None:
+            self.written_bytes[born] = False
+
+    def reads(self, step: int, group: int) -> None:
+        """Raise unless all that the group reads has been written."""
+        if group not in self._reads:
+            self._reads[group] = self._touched(group, "r")
+        at = self._reads[group]
+        ok = self.written_bytes[at]
+        if not ok.all():
+            bad = int(at[np.flatnonzero(~ok)[0]])
+            kind, _, _, label = self.program.steps[step].tolist()
+            raise StrictModeError(
+                _where(self.program, step, kind, label)
+                + f"tile {bad // self.stride} reads byte {bad % self.stride}, which was never written"
+            )
+
+    def written(self, group: int) -> None:
+        """What the group writes is written."""
+        if group not in self._writes:
+            self._writes[group] = self._touched(group, "w")
+        self.written_bytes[self._writes[group]] = True
+
+    def end(self, step: int) -> None:
+        """A step ends."""
+
+    def guards(self, when: str) -> None:
+        """Raise if a byte outside all allocations has changed."""
+        damaged = np.flatnonzero(self.arena[self.guard_bytes] != PATTERN)
+        if len(damaged):
+            bad = int(self.guard_bytes[damaged[0]])
+            raise StrictModeError(
+                f"{when}: guard byte {bad % self.stride} of tile {bad // self.stride} was overwritten "
+                f"({len(damaged)} damaged in all)"
+            )
+
+
+def _expand(first: Ints, n: Ints) -> Ints:
+    """All integers of the runs [first, first + n)."""
+    first, n = np.broadcast_arrays(first, n)
+    starts = np.repeat(first, n)
+    return starts + np.arange(len(starts)) - np.repeat(np.cumsum(n) - n, n)
+
+
+def _copy_bytes(g: Any, side: int, stride: int) -> Ints:
+    """Every byte that copies read (side 0) or write (side 1)."""
+    nd, size = int(g.params[0]), int(g.params[1])
+    at = np.broadcast_to(np.broadcast_to(g.col(side), g.rows) * stride + g.col(2 + side) * size, g.rows)
+    sizes = np.ones(g.rows, np.int64)  # elements of each row so far
+    for d in range(nd):
+        counts = np.repeat(np.broadcast_to(g.col(4 + 3 * d), g.rows), sizes)
+        steps = np.repeat(np.broadcast_to(g.col(6 + 3 * d - side), g.rows), sizes) * size
+        k = _expand(np.zeros(len(counts), np.int64), counts)
+        at = np.repeat(at, counts) + k * np.repeat(steps, counts)
+        sizes = sizes * g.col(4 + 3 * d)
+    return (at[:, None] + np.arange(size)).reshape(-1)
