@@ -1,8 +1,8 @@
 """Checks what people install: builds sdist and wheel, and uses the wheel from outside the tree in empty environments.
 
 1. The sdist is built, and the wheel from the sdist, so that a file missing from either shows.
-2. In a new environment with everything: the command line, the demo (--quick), and a small model whose executable is saved.
-3. In a second one with only what ipu_runtime needs (no TensorFlow): that executable is loaded and run; the numbers are equal.
+2. In a new environment with everything: the command line, the demo (--quick), a small model whose executable is saved.
+3. In a second one with only what ipu_runtime needs (no TensorFlow): that executable is loaded and run; equal bits.
 
     python tools/check_wheel.py [--work FOLDER] [--keep]
 """
@@ -70,8 +70,8 @@ print("loaded and run without TensorFlow, equal bits")
 """
 
 
-def run(command: list[str], cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """Runs a command outside the tree, with no trace of it in the environment; prints it, and its output if it fails."""
+def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command outside the tree, with no trace of the tree in the environment; shows the output of a failure."""
     print("+", " ".join(command[:6]), "..." if len(command) > 6 else "", flush=True)
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     environment["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -117,7 +117,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder to work in (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="leave the environments there")
     options = parser.parse_args()
-    work = Path(tempfile.mkdtemp(prefix="check-wheel-", dir=options.work and options.work.mkdir(exist_ok=True) or options.work))
+    if options.work:
+        options.work.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="check-wheel-", dir=options.work)).resolve()
     outside = work / "outside"
     outside.mkdir()
     try:

@@ -30,12 +30,16 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo",
         help="train a small ConvNet on handwritten digits on an emulated GC200",
-        description="Trains a small ConvNet on scikit-learn's 1,797 handwritten digits on one emulated IPU, and reports "
-        "accuracy, memory, estimated cycles, and the emulation's own speed against XLA on the CPU.",
+        description="Trains a small ConvNet on scikit-learn's 1,797 handwritten digits on one emulated IPU, and "
+        "reports accuracy, memory, estimated cycles, and the emulation's own speed against XLA on the CPU.",
     )
     demo.add_argument("--json", action="store_true", help="print one JSON object on stdout; progress goes to stderr")
-    demo.add_argument("--quick", action="store_true", help="one epoch and few timed steps: shows that it works, no more")
-    demo.add_argument("--target", default="gc200", help="name of the chip (see `ipu-keras targets`; default: %(default)s)")
+    demo.add_argument(
+        "--quick", action="store_true", help="one epoch and few timed steps: shows that it works, no more"
+    )
+    demo.add_argument(
+        "--target", default="gc200", help="name of the chip (see `ipu-keras targets`; default: %(default)s)"
+    )
 
     targets = commands.add_parser("targets", help="list the chips that can be emulated")
     targets.add_argument("--json", action="store_true", help="print a JSON list on stdout")

@@ -1,0 +1,1 @@
+"""How fast the emulator is, against XLA on the CPU: `python -m benchmarks`."""
