@@ -39,7 +39,7 @@ def main() -> None:
                 layers.Dense(10),
             ]
         )
-        # Sizes are whole batches, and batches are whole executions: 1,408 digits are 44 batches of 32, 4 executions of 11.
+        # Whole batches, and whole executions: 1,408 digits are 44 batches of 32, and these 4 executions of 11.
         # (The chip runs static programs: a partial batch is an error that says so, not a silent recompilation.)
         model.compile(
             keras.optimizers.Adam(2e-3),
