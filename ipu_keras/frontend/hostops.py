@@ -55,6 +55,8 @@ def check(concrete: Any, names: LayerNames) -> None:
         dtype = captured.dtype
         if dtype == tf.string or (dtype in (tf.resource, tf.variant) and not items):
             items.append(f"a captured value of dtype {dtype.name}: {getattr(captured, 'name', captured)!s}"[:200])
+        elif isinstance(captured, tf.Variable) and not captured.shape.is_fully_defined():
+            items.append(f"variable {captured.name!r} of shape {captured.shape}, which is not fully defined")
         elif dtype in (tf.float64, tf.complex128):
             kind = "variable" if isinstance(captured, tf.Variable) else "captured tensor"
             items.append(f"{kind} {getattr(captured, 'path', None) or captured.name!r} is {dtype.name}; use float32")

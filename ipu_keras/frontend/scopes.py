@@ -1,4 +1,4 @@
-"""Name scopes of our own around layers, loss, metrics and optimizer, so that HLO instructions name their Keras layer."""
+"""Name scopes of our own around layers, loss, metrics and optimizer, so that HLO instructions name their layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Python step function and the shapes of its data become an HLO module with the meaning of each parameter and output."""
+"""A step function and the shapes of its data become an HLO module with the meaning of each parameter and output."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def _bind(module: bytes, concrete: Any, present: list[int], names: LayerNames, n
         or not updates.keys() <= variables.keys()
     ):
         raise UnsupportedError(
-            f"The HLO module of {name!r} has {count} parameters and {produced} outputs, {len(updates)} of them new values "
+            f"The HLO module of {name!r} has {count} parameters and {produced} outputs, {len(updates)} of "
+            "them new values "
             f"of variables; the function has {len(present)} data tensors, {len(variables)} variables, {len(constants)} "
             f"captured tensors and {results} results. This release of TensorFlow orders them in an unknown way."
         )

@@ -1,4 +1,4 @@
-"""The only file that touches Keras's private parts: model creation in a scope, scopes of layers, owners of variables."""
+"""The only file that touches Keras's private parts: creation of models, scopes of layers, owners of variables."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ __all__ = [
     "name_owners",
     "overridden",
     "register_alias",
+    "scope_is_open",
     "trace_scopes",
 ]
 
@@ -98,6 +99,11 @@ def created_in(choose: Callable[[type], type]) -> Iterator[None]:
             if _creation_users == 0:
                 type.__setattr__(Model, "__new__", _creation_saved)
                 _creation_saved = None
+
+
+def scope_is_open() -> bool:
+    """Whether this thread is in a scope."""
+    return bool(_local.__dict__.get("choose"))
 
 
 def register_alias(kind: type, base: type) -> None:
@@ -175,7 +181,7 @@ _scope_saved: list[tuple[type, str, Any]] = []
 def trace_scopes(names: LayerNames, model: Any = None) -> Iterator[ScopeTracer]:
     """While open, layers, losses, metrics and optimizers that this thread calls open a name scope of ours.
 
-    Four methods of Keras's classes are wrapped while any thread traces, and put back afterwards.
+    Some methods of Keras's classes are wrapped while any thread traces, and put back afterwards.
 
     Args:
         names: its `scopes` are filled.
@@ -203,6 +209,7 @@ def _acquire_scopes() -> None:
             _wrap(BaseOptimizer, "apply", _part_scope("optimizer"))
             _wrap(compile_utils.CompileLoss, "__call__", _part_scope("loss"))
             _wrap(compile_utils.MetricsList, "update_state", _metrics_scope)
+            _wrap(Trainer, "get_metrics_result", _part_scope("metrics"))
         _scope_users += 1
 
 
@@ -349,5 +356,3 @@ def tensorflow_variable(value: Any) -> Any:
     if isinstance(value, keras.Variable):
         return value.value
     return value
-
-

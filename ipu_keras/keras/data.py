@@ -61,7 +61,8 @@ def steps_for(steps: int | None, steps_per_execution: int) -> int:
         divisors = [d for d in range(1, steps + 1) if steps % d == 0]
         near = min(divisors, key=lambda d: abs(d - steps_per_execution))
         raise DataError(
-            f"steps_per_execution={steps_per_execution} must be a divisor of the number of steps, which is {steps}: each "
+            f"steps_per_execution={steps_per_execution} must be a divisor of the number of steps, which is "
+            f"{steps}: each "
             f"device execution runs that many steps. Try compile(steps_per_execution={near}), or "
             f"{steps // steps_per_execution * steps_per_execution} steps."
         )
@@ -118,7 +119,8 @@ def _plan_arrays(what: str, samples: int, batch: int, steps: int | None, spe: in
     if reaches_rest and not partial:
         drop = f"drop {rest} sample(s) (x[:{full * batch}]), " if full else ""
         raise DataError(
-            f"{what}: {samples} samples with batch_size={batch} has a partial batch of {rest} sample(s) at the end, and a "
+            f"{what}: {samples} samples with batch_size={batch} has a partial batch of {rest} sample(s) at "
+            "the end, and a "
             f"device program has one batch size. Choose a batch_size that divides {samples} (such as "
             f"{_near_divisor(samples, batch)}), {drop}{_WAY_OUT}."
         )
@@ -132,14 +134,17 @@ def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial:
     for spec in tf.nest.flatten(dataset.element_spec):
         if not isinstance(spec, tf.TensorSpec):
             if isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec)):
-                raise DataError(f"{what}: the dataset has {type(spec).__name__[:-4]}s; convert them (.to_tensor(shape=...)).")
+                kind = type(spec).__name__.removesuffix("Spec")
+                raise DataError(f"{what}: the dataset has {kind}s; convert them (.to_tensor(shape=...)).")
             continue
         if spec.dtype == tf.string:
             raise DataError(_string_message(what, "string"))
         if not spec.shape.is_fully_defined() and not (partial and _only_batch_unknown(spec.shape)):
             raise DataError(
-                f"{what}: the dataset's elements have shape {spec.shape}, which is not fully defined, and a device program "
-                "has fixed shapes. Use .batch(n, drop_remainder=True) (and pad what varies in length), " + _WAY_OUT + "."
+                f"{what}: the dataset's elements have shape {spec.shape}, which is not fully defined, and a "
+                "device program has fixed shapes. Use .batch(n, drop_remainder=True) (and pad what varies in length), "
+                + _WAY_OUT
+                + "."
             )
     length = int(dataset.cardinality())
     if length == tf.data.INFINITE_CARDINALITY:
@@ -152,7 +157,9 @@ def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial:
     if length < 0:
         return Plan(steps, steps_for(steps, spe))
     if length == 0:
-        raise DataError(f"{what}: the dataset has no batches (with drop_remainder=True a batch larger than it leaves none).")
+        raise DataError(
+            f"{what}: the dataset has no batches (with drop_remainder=True a batch larger than it leaves none)."
+        )
     if steps is not None and steps > length:
         raise DataError(
             f"{what}: the dataset does not have enough data: {steps} steps asked for, {length} batches there. "

@@ -33,12 +33,18 @@ class IPUModel:
     _ipu_strategy: IPUStrategy
     _ipu_base: type
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Outside every scope (a clone, a config) the class makes what its name says, a plain model."""
+        if adapter.scope_is_open():
+            return super().__new__(cls, *args, **kwargs)
+        return cls._ipu_base(*args, **kwargs)
+
     # --- compile
 
     @property
     def run_eagerly(self) -> bool:
         """Always False: the device runs compiled programs only."""
-        return adapter.base_run_eagerly.fget(self)  # type: ignore[no-any-return,misc]
+        return adapter.base_run_eagerly.fget(self)
 
     @run_eagerly.setter
     def run_eagerly(self, value: bool) -> None:
@@ -47,18 +53,18 @@ class IPUModel:
                 "run_eagerly=True cannot be had on an IPU, which runs compiled programs only. To debug, call the model "
                 "(model(x) runs on the host), or make it outside the strategy's scope."
             )
-        adapter.base_run_eagerly.fset(self, value)  # type: ignore[misc]
+        adapter.base_run_eagerly.fset(self, value)
 
     @property
     def jit_compile(self) -> Any:
         """What compile() was given; it changes nothing, every step is lowered by XLA's front end."""
-        return adapter.base_jit_compile.fget(self)  # type: ignore[misc]
+        return adapter.base_jit_compile.fget(self)
 
     @jit_compile.setter
     def jit_compile(self, value: Any) -> None:
         if value is True:
-            _log_once("jit_compile=True is ignored in the scope of an IPUStrategy: steps are always compiled for the IPU.")
-        adapter.base_jit_compile.fset(self, value)  # type: ignore[misc]
+            _log_once("jit_compile=True is ignored in the scope of an IPUStrategy: all steps are compiled for it.")
+        adapter.base_jit_compile.fset(self, value)
 
     # --- the functions that Keras calls for each execution
 
@@ -108,7 +114,8 @@ class IPUModel:
             _plan(self, "the validation data of fit", val_x, v_batch, v_steps, steps_per_execution=1)
         if plan.steps_per_execution == 1 and (plan.steps or 0) > 1:
             _log_once(
-                "steps_per_execution is 1: each step is a device execution of its own. A larger number in compile() keeps "
+                "steps_per_execution is 1: each step is a device execution of its own. A larger number in "
+                "compile() keeps "
                 "the weights on the tiles for that many steps."
             )
         with _calling(self, "fit", plan.steps_per_execution):
@@ -122,7 +129,7 @@ class IPUModel:
         """
         method = super().evaluate  # type: ignore[misc]
         if kwargs.get("_use_cached_eval_dataset"):
-            compiled = self.__dict__.get("_ipu_compiled_steps", self.steps_per_execution)  # type: ignore[attr-defined]
+            compiled: int = self.__dict__.get("_ipu_compiled_steps") or self.steps_per_execution  # type: ignore[attr-defined]
             choose = functools.partial(data.steps_for, steps_per_execution=compiled)
             with adapter.eval_iterator_steps(self, choose) as steps, _calling(self, "the validation of fit", steps):
                 return method(*args, **kwargs)
@@ -176,8 +183,10 @@ def _make(model: Any, kind: str, force: bool) -> Any:
     own = adapter.overridden(model._ipu_base)
     if f"make_{kind}_function" in own:
         raise ModeError(
-            f"The function `make_{kind}_function` of model {model.name!r} is overridden by its class; in the scope of an "
-            f"IPUStrategy that function makes device executions. Override `{kind}_step` instead, which is compiled as it is."
+            f"The function `make_{kind}_function` of model {model.name!r} is overridden by its class; in the "
+            "scope of an "
+            f"IPUStrategy that function makes device executions. Override `{kind}_step` instead, which is "
+            "compiled as it is."
         )
     made = make_function(model, kind)
     setattr(model, attribute, made)

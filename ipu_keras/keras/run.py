@@ -38,8 +38,8 @@ class FunctionRunner:
     ) -> None:
         if not isinstance(function, _COMPILED):
             raise NotCompiledError(
-                f"IPUStrategy.run does not support eager execution: {getattr(function, '__name__', function)!r} is a plain "
-                "Python function. Decorate it with @tf.function."
+                f"IPUStrategy.run does not support eager execution: {getattr(function, '__name__', function)!r} is a "
+                "plain Python function. Decorate it with @tf.function."
             )
         self._function = weakref.ref(function)
         self._name = str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
@@ -72,13 +72,14 @@ class FunctionRunner:
         session = self._session(args, kwargs, fixed)
         data = tuple(arrays)
         program = session.program(data, tuple((a.shape, a.dtype) for a in arrays))
-        return program.pack(program.run([a[None] for a in arrays], 1), lambda a: tfapi.tensor_from(np.ascontiguousarray(a[0])))
+        return program.pack(program.run([a[None] for a in arrays], 1), _first_step)
 
     def _array(self, leaf: Any, number: int) -> np.ndarray | None:
         """The array that is sent to the device, None for a value that is compiled in."""
         if isinstance(leaf, tf.data.Iterator):
             raise UnsupportedError(
-                f"{self._name}: an iterator over a dataset as argument of strategy.run is not supported yet. Pull the batches "
+                f"{self._name}: an iterator over a dataset as argument of strategy.run is not supported yet. "
+                "Pull the batches "
                 "in Python and pass them as arrays.",
                 ["iter(dataset) in strategy.run"],
             )
@@ -132,7 +133,8 @@ class FunctionRunner:
         for leaf in tf.nest.flatten(traced.outputs):
             if isinstance(leaf, OutputRef) and traced.concrete.outputs[leaf.index].dtype == tf.float64:
                 raise Float64Error(
-                    f"Unsupported data type for input/output: float64. Result {leaf.index} of {self._name} has it; cast it to "
+                    f"Unsupported data type for input/output: float64. Result {leaf.index} of {self._name} "
+                    "has it; cast it to "
                     "float32."
                 )
 
@@ -151,6 +153,10 @@ def _key(leaf: Any) -> Any:
     if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
         return (type(leaf), leaf)
     return (type(leaf), id(leaf))
+
+
+def _first_step(array: np.ndarray) -> Any:
+    return tfapi.tensor_from(np.asarray(array[0], order="C"))  # not ascontiguousarray, which makes scalars vectors
 
 
 def _spec(leaf: Any) -> Any:

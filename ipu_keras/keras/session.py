@@ -1,4 +1,4 @@
-"""Programs of one step function, one for each set of shapes: traced, compiled, and run with the weights on the tiles."""
+"""Programs of one step function, one for each set of shapes: traced, compiled, run with the weights on the tiles."""
 
 from __future__ import annotations
 

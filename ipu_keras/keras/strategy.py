@@ -14,8 +14,8 @@ from tensorflow.python.distribute import one_device_strategy
 from ipu_keras.errors import ConfigError, UnsupportedError
 from ipu_keras.keras import adapter
 from ipu_keras.keras.model import model_class
-from ipu_keras.keras.run import FunctionRunner
 from ipu_keras.keras.refusals import ModeError
+from ipu_keras.keras.run import FunctionRunner
 
 __all__ = ["IPUStrategy", "IPUStrategyV1"]
 
@@ -28,8 +28,8 @@ class IPUStrategy(tf.distribute.Strategy):
     Nothing else changes in a script: models keep their class name, their methods and their files. Calling a model
     (``model(x)``) runs on the host, as TensorFlow's eager operations do.
 
-    The scope does not become TensorFlow's current distribution strategy: variables and optimizers stay ordinary ones, so
-    they can be made outside it, and mixed.
+    The scope does not become TensorFlow's current distribution strategy: variables and optimizers stay ordinary
+    ones, so they can be made outside it, and mixed.
 
     Args:
         ipu_device: name of the device; there is one, and only its form is checked.
@@ -71,7 +71,8 @@ class IPUStrategy(tf.distribute.Strategy):
         if "IPU" not in str(ipu_device).upper():
             raise ConfigError(f"ipu_device is {ipu_device!r}; it must name an IPU, such as '/device:IPU:0'.")
         if partial_batch not in _PARTIAL:
-            raise ConfigError(f"partial_batch is {partial_batch!r}; it must be one of {', '.join(map(repr, _PARTIAL))}.")
+            allowed = ", ".join(map(repr, _PARTIAL))
+            raise ConfigError(f"partial_batch is {partial_batch!r}; it must be one of {allowed}.")
         super().__init__(one_device_strategy.OneDeviceExtended(self, cpu_device))
         self._device = ipu_device
         self._extend = enable_keras_extensions
@@ -98,7 +99,9 @@ class IPUStrategy(tf.distribute.Strategy):
         with adapter.created_in(functools.partial(model_class, self, cache=self._classes)):
             yield self
 
-    def run(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, options: Any = None) -> Any:
+    def run(
+        self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, options: Any = None
+    ) -> Any:
         """Runs a tf.function as one program on the device and returns its result when it has finished.
 
         Args:
@@ -125,7 +128,8 @@ class IPUStrategy(tf.distribute.Strategy):
         del options
         if tf.inside_function():
             raise UnsupportedError(
-                "IPUStrategy.run was called while another tf.function was traced. The device runs one whole program: call "
+                "IPUStrategy.run was called while another tf.function was traced. The device runs one whole "
+                "program: call "
                 "run from ordinary Python, and put the loop into the function that you hand to it.",
                 ["strategy.run inside a tf.function"],
             )

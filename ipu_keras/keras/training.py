@@ -56,13 +56,13 @@ class CallRules:
         inner = [None if s is None else (s[0][1:], s[1]) for s in signature]
         if inner != [None if s is None else (s[0][1:], s[1]) for s in self._first] or size is None or first is None:
             raise DataError(
-                f"{self._what}: a batch has {describe(signature)} where the first had {describe(self._first)}; shapes that "
-                "are not fully defined need a program each. Pad the data to one shape (padded_batch, padding='max_length')."
+                f"{self._what}: a batch has {describe(signature)} where the first had {describe(self._first)}; shapes "
+                "that are not fully defined need a program each. Pad the data to one shape (padded_batch)."
             )
         if size > first or not self._partial:
             raise DataError(
-                f"{self._what}: the data has a partial batch of {size} sample(s) where the first batch had {first}, and a "
-                'device program has one batch size. Use drop_remainder=True, or IPUStrategy(partial_batch="compile"), '
+                f"{self._what}: the data has a partial batch of {size} sample(s) where the first batch had {first}, "
+                'and a device program has one batch size. Use drop_remainder=True, or IPUStrategy(partial_batch="compile"), '
                 "which compiles a second program for a smaller last batch."
             )
 
@@ -230,7 +230,7 @@ def _same_nesting(a: Any, b: Any) -> bool:
 
 
 def _last_step(array: np.ndarray) -> Any:
-    return tfapi.tensor_from(np.ascontiguousarray(array[-1]))
+    return tfapi.tensor_from(np.asarray(array[-1], order="C"))
 
 
 def _all_steps(array: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.frontend import tfapi
+from ipu_keras.keras import packing
 
 __all__ = ["VariableSync"]
 
@@ -20,9 +21,9 @@ class VariableSync:
 
     A variable's last synchronised value is held as a tensor that shares the variable's buffer. TensorFlow writes to a
     buffer in place only when nobody else holds it, so as long as it is held, a variable that was changed in whatever
-    way (assign, set_weights, a checkpoint, another engine's write-back) has another buffer, and a variable with the same
-    buffer has the same value. Variables that TensorFlow reads by copying (after a sparse update) look changed each time:
-    they are copied too often, never too seldom. Scalars are compared by value.
+    way (assign, set_weights, a checkpoint, another engine's write-back) has another buffer, and a variable with the
+    same buffer has the same value. Variables that TensorFlow reads by copying (after a sparse update) look changed each
+    time: they are copied too often, never too seldom. Small variables are compared by value.
 
     Not thread safe; a program runs for one caller at a time.
 
@@ -38,12 +39,15 @@ class VariableSync:
     ) -> None:
         self._engine = engine
         self._constants = constants
-        self._parameters = list(variables)
-        self._variables = list(variables.values())
+        small = {p: v for p, v in variables.items() if _bytes(v) <= packing.LIMIT_BYTES}
+        self._small = packing.SmallVariables(small, set(updated)) if len(small) >= packing.FEWEST else None
+        large = variables if self._small is None else {p: v for p, v in variables.items() if p not in small}
+        self._parameters = list(large)
+        self._variables = list(large.values())
         self._handles = [v.handle for v in self._variables]
         self._dtypes = [tf.as_dtype(v.dtype) for v in self._variables]
         position = {parameter: i for i, parameter in enumerate(self._parameters)}
-        self._updated = [(parameter, position[parameter]) for parameter in updated]
+        self._updated = [(parameter, position[parameter]) for parameter in updated if parameter in position]
         self._held: list[Any] = [None] * len(self._parameters)
         self._address: list[Any] = [None] * len(self._parameters)
         self._constants_written = False
@@ -54,12 +58,14 @@ class VariableSync:
         self._held = [None] * len(self._parameters)
         self._address = [None] * len(self._parameters)
         self._constants_written = False
+        if self._small is not None:
+            self._small.invalidate()
 
     def upload(self) -> None:
         """Writes to the tiles each variable whose value is not what the tiles hold."""
         if not self._constants_written:
             for parameter, tensor in self._constants.items():
-                self._engine.write_state(parameter, np.ascontiguousarray(tfapi.view(tensor)))
+                self._engine.write_state(parameter, np.asarray(tfapi.view(tensor), order="C"))
             self._constants_written = True
         read, address, known = tfapi.read_tensor, tfapi.address, self._address
         for i, handle in enumerate(self._handles):
@@ -71,15 +77,24 @@ class VariableSync:
             self._engine.write_state(self._parameters[i], np.asarray(tfapi.view(tensor)))
             self._held[i], known[i] = tensor, where
             self.uploads += 1
+        if self._small is not None:
+            self.uploads += self._small.upload(self._engine)
 
     def download(self) -> None:
         """Gives the tf.Variables the values that the finished execution left on the tiles, all of them or none."""
         read_state, tensor_from = self._engine.read_state, tfapi.tensor_from
         tensors = [tensor_from(read_state(parameter)) for parameter, _ in self._updated]
+        small = self._small.collect(self._engine) if self._small is not None else []
         with _InterruptLater():
             for (_, i), tensor in zip(self._updated, tensors, strict=True):
                 tfapi.assign_tensor(self._handles[i], tensor)
                 self._held[i], self._address[i] = tensor, tfapi.address(tensor)
+            if self._small is not None:
+                self._small.assign(small)
+
+
+def _bytes(variable: tf.Variable) -> int:
+    return int(np.prod(variable.shape.as_list(), dtype=np.int64)) * variable.dtype.size
 
 
 class _InterruptLater:

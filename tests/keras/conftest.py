@@ -1,4 +1,4 @@
-"""The tests of this folder run on the real engine, or on the stand-in with IPU_KERAS_STANDIN=1 (or while there is none)."""
+"""The tests here run on the real engine, or on the stand-in with IPU_KERAS_STANDIN=1 (or while there is none)."""
 
 from __future__ import annotations
 
