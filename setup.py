@@ -30,7 +30,15 @@ MACOS = sys.platform == "darwin"
 C_FLAGS = (
     ["/O2"]
     if MSVC
-    else ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
+    else [
+        "-O3",
+        "-std=gnu11",
+        "-ffp-contract=off",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-fvisibility=hidden",
+        "-g0",
+    ]
 )
 OPENMP_COMPILE = ["/openmp"] if MSVC else ["-Xpreprocessor", "-fopenmp"] if MACOS else ["-fopenmp"]
 OPENMP_LINK = [] if MSVC else ["-lomp"] if MACOS else ["-fopenmp"]
@@ -194,6 +202,7 @@ if __name__ == "__main__":
             for name, folder in PACKAGE_FOLDERS.items()
             for package in [folder, *(f"{folder}.{p}" for p in find_packages(folder))]
         ],
+        include_package_data=False,  # what the sdist holds is not what the wheel holds
         package_data={
             "ipu_keras": ["py.typed"],
             "ipu_runtime": ["py.typed", "*.pxd", "*.h", "kernels/*.h"],
