@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from ipu_keras.target import resolve
+
 __all__ = ["demo"]
 
 # 1,440 of the 1,797 digits train in 45 batches of 32, the other 357 test in 7 batches of 51: no digit is left out.
@@ -178,6 +180,7 @@ def demo(
     Returns:
         The report, as printed with `as_json`.
     """
+    resolve(target)  # before anything is imported that takes time
     out = out or sys.stdout
     with _stdout_as(sys.stderr if as_json else out):
         report = _measure(target, quick)

@@ -17,6 +17,8 @@ __all__ = ["main"]
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes; argparse itself uses 2."""
 
+_NEEDED = {"tensorflow", "keras", "sklearn"}
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -71,6 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             targets(as_json=options.json)
     except IPUError as error:
         print(f"ipu-keras: {error}", file=sys.stderr)
+        return FAILED
+    except ModuleNotFoundError as error:
+        if error.name not in _NEEDED:
+            raise
+        print(f"ipu-keras: {options.command} needs {error.name}, which is not installed here", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("ipu-keras: interrupted", file=sys.stderr)
