@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context as _context
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import gen_resource_variable_ops as _resource
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 __all__ = ["lower", "parse", "read_tensor", "assign_tensor", "view", "address", "tensor_from", "captures", "all_ops"]
 
@@ -111,6 +112,24 @@ def tensor_from(array: np.ndarray) -> Any:
         array: a C-contiguous array.
     """
     return _ops.EagerTensor(array, _context.context().device_name, None)
+
+
+def create_now(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    """Creates a variable that a trace asks for at once, with its value.
+
+    tf.function would initialise it after the trace: a trace that is left early would leave a variable without a value,
+    and one that ends is made a second time.
+
+    Args:
+        next_creator: TensorFlow's own way.
+        kwargs: arguments of tf.Variable.
+    """
+    value = kwargs.get("initial_value")
+    if not callable(value) and any(tf.is_symbolic_tensor(leaf) for leaf in tf.nest.flatten(value)):
+        return next_creator(**kwargs)
+    with tf.init_scope():
+        # The class itself: tf.Variable would ask the creators, which init_scope keeps, again.
+        return ResourceVariable(**{key: given for key, given in kwargs.items() if given is not None})
 
 
 def without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:

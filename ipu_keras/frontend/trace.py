@@ -94,7 +94,8 @@ def trace(
         leaves = list(flat)
         for position, tensor in zip(present, tensors, strict=True):
             leaves[position] = tensor
-        return step(*tf.nest.pack_sequence_as(specs, leaves))
+        with tf.variable_creator_scope(tfapi.create_now):
+            return step(*tf.nest.pack_sequence_as(specs, leaves))
 
     flat_step.__name__ = name if name.isidentifier() else "step"
     function = tf.function(tfapi.without_autograph(flat_step), jit_compile=True)

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.errors import DataError
+from ipu_keras.frontend import tfapi
 from ipu_keras.keras import adapter
 
 __all__ = ["Plan", "leaf_array", "plan", "steps_for", "split_lengths"]
@@ -193,9 +194,8 @@ def leaf_array(leaf: Any, what: str) -> np.ndarray | None:
     Raises:
         DataError: strings, ragged or sparse tensors.
     """
-    internal = getattr(leaf, "_numpy", None)  # an EagerTensor: a view of its memory
-    if internal is not None:
-        array = np.asarray(internal())
+    if isinstance(leaf, tf.Tensor):
+        array = np.asarray(tfapi.view(leaf))
     elif leaf is None or isinstance(leaf, tf.experimental.Optional):
         return None
     elif isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):

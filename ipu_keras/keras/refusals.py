@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from ipu_keras.errors import IPUError
+from ipu_keras.errors import IPUError, UnsupportedError
 
-__all__ = ["Float64Error", "ModeError", "NotCompiledError"]
+__all__ = ["Float64Error", "InsideFunctionError", "ModeError", "NotCompiledError"]
 
 
 class ModeError(IPUError, RuntimeError):
     """A way of running a model that a compiled device program cannot offer, such as ``run_eagerly=True``."""
+
+
+class InsideFunctionError(UnsupportedError):
+    """``strategy.run`` was called while another tf.function was traced."""
+
+    # AutoGraph passes on only exceptions whose constructor it knows; others it replaces by a StagingError.
+    __init__ = Exception.__init__  # type: ignore[assignment]
+    items = ("strategy.run inside a tf.function",)  # type: ignore[assignment]
 
 
 class NotCompiledError(IPUError, ValueError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ class FunctionRunner:
             finish=self._finish,
             engine_options=engine_options,
         )
+        self._pending: tuple[Any, Any] = ((), {})
         self._sessions: dict[Any, tuple[Session, Any]] = {}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -71,6 +73,7 @@ class FunctionRunner:
                 arrays.append(array)
         session = self._session(args, kwargs, fixed)
         data = tuple(arrays)
+        self._pending = (args, kwargs)
         program = session.program(data, tuple((a.shape, a.dtype) for a in arrays))
         return program.pack(program.run([a[None] for a in arrays], 1), _first_step)
 
@@ -116,17 +119,22 @@ class FunctionRunner:
             args, kwargs = tf.nest.pack_sequence_as(structure, leaves)
             function = self._function()
             assert function is not None
-            if hasattr(function, "get_concrete_function"):
-                # Variables that it creates on its first call must be created outside the trace around it.
-                specs = tf.nest.map_structure(_spec, (args, kwargs))
-                with tf.init_scope():
-                    function.get_concrete_function(*specs[0], **specs[1])
             return function(*args, **kwargs)
 
         return step
 
     def _scopes(self, names: LayerNames) -> Any:
-        return adapter.trace_scopes(names)
+        return self._prepared(names)
+
+    @contextlib.contextmanager
+    def _prepared(self, names: LayerNames) -> Iterator[None]:
+        function, (args, kwargs) = self._function(), self._pending
+        with adapter.trace_scopes(names):
+            if hasattr(function, "get_concrete_function"):
+                # Variables that it creates on its first call must be created outside the trace around it.
+                specs = tf.nest.map_structure(_spec, (args, kwargs))
+                function.get_concrete_function(*specs[0], **specs[1])
+            yield
 
     def _finish(self, traced: Traced) -> None:
         adapter.name_owners(traced, None, None)
@@ -160,4 +168,4 @@ def _first_step(array: np.ndarray) -> Any:
 
 
 def _spec(leaf: Any) -> Any:
-    return tf.TensorSpec(leaf.shape, leaf.dtype) if isinstance(leaf, tf.Tensor) else leaf
+    return tf.TensorSpec(leaf.shape, leaf.dtype) if isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)) else leaf

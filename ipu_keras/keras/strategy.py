@@ -11,10 +11,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import one_device_strategy
 
-from ipu_keras.errors import ConfigError, UnsupportedError
+from ipu_keras.errors import ConfigError
 from ipu_keras.keras import adapter
 from ipu_keras.keras.model import model_class
-from ipu_keras.keras.refusals import ModeError
+from ipu_keras.keras.refusals import InsideFunctionError, ModeError
 from ipu_keras.keras.run import FunctionRunner
 
 __all__ = ["IPUStrategy", "IPUStrategyV1"]
@@ -127,11 +127,10 @@ class IPUStrategy(tf.distribute.Strategy):
         """
         del options
         if tf.inside_function():
-            raise UnsupportedError(
+            raise InsideFunctionError(
                 "IPUStrategy.run was called while another tf.function was traced. The device runs one whole "
                 "program: call "
-                "run from ordinary Python, and put the loop into the function that you hand to it.",
-                ["strategy.run inside a tf.function"],
+                "run from ordinary Python, and put the loop into the function that you hand to it."
             )
         key = fn
         try:

@@ -61,9 +61,9 @@ class CallRules:
             )
         if size > first or not self._partial:
             raise DataError(
-                f"{self._what}: the data has a partial batch of {size} sample(s) where the first batch had {first}, "
-                'and a device program has one batch size. Use drop_remainder=True, or IPUStrategy(partial_batch="compile"), '
-                "which compiles a second program for a smaller last batch."
+                f"{self._what}: the data has a partial batch of {size} sample(s) where the first had {first}, and "
+                "a device program has one batch size. Use drop_remainder=True, or "
+                'IPUStrategy(partial_batch="compile"), which compiles a second program for a smaller last batch.'
             )
 
 

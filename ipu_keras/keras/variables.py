@@ -22,8 +22,8 @@ class VariableSync:
     A variable's last synchronised value is held as a tensor that shares the variable's buffer. TensorFlow writes to a
     buffer in place only when nobody else holds it, so as long as it is held, a variable that was changed in whatever
     way (assign, set_weights, a checkpoint, another engine's write-back) has another buffer, and a variable with the
-    same buffer has the same value. Variables that TensorFlow reads by copying (after a sparse update) look changed each
-    time: they are copied too often, never too seldom. Small variables are compared by value.
+    same buffer has the same value. With another buffer (TensorFlow reads a variable by copying after a sparse update),
+    and for small variables, values are compared.
 
     Not thread safe; a program runs for one caller at a time.
 
@@ -73,10 +73,12 @@ class VariableSync:
             where = address(tensor)
             if where == known[i]:
                 continue
-            known[i] = None  # an interrupted write must not look finished
-            self._engine.write_state(self._parameters[i], np.asarray(tfapi.view(tensor)))
+            value, held = np.asarray(tfapi.view(tensor)), self._held[i]
+            if held is None or not _same_bytes(value, np.asarray(tfapi.view(held))):
+                self._held[i] = known[i] = None  # an interrupted write must not look finished
+                self._engine.write_state(self._parameters[i], value)
+                self.uploads += 1
             self._held[i], known[i] = tensor, where
-            self.uploads += 1
         if self._small is not None:
             self.uploads += self._small.upload(self._engine)
 
@@ -91,6 +93,10 @@ class VariableSync:
                 self._held[i], self._address[i] = tensor, tfapi.address(tensor)
             if self._small is not None:
                 self._small.assign(small)
+
+
+def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.tobytes() == b.tobytes() if a.ndim == 0 else np.array_equal(a.view(np.uint8), b.view(np.uint8))
 
 
 def _bytes(variable: tf.Variable) -> int:

@@ -38,7 +38,7 @@ def test_partial_batch_of_arrays(model):
     good, labels = helpers.make_data(32)
     fit = dict(batch_size=8, verbose=0)
     refused("validation data.*partial batch of 6", model.fit, good, labels, validation_data=(x, y), **fit)
-    refused("validation split.*partial batch", model.fit, good, labels, validation_split=0.1, **fit)
+    refused("validation split.*partial batch of 4", model.fit, good[:20], labels[:20], validation_split=0.2, **fit)
     # a whole number of batches before the rest is fine
     model.fit(x, y, batch_size=8, steps_per_epoch=2, verbose=0)
 
@@ -100,8 +100,8 @@ def test_a_generator_whose_batches_differ(model):
         model.fit(shrinking(), verbose=0)
 
     def widening():
-        yield np.ones((4, 3), np.float32)
-        yield np.ones((4, 5), np.float32)
+        yield (np.ones((4, 5), np.float32),)
+        yield (np.ones((4, 6), np.float32),)
 
     with pytest.raises(DataError, match="not fully defined"):
         model.predict(widening(), verbose=0)

@@ -170,7 +170,7 @@ def test_overridden_steps_are_what_runs():
             return {"mine": loss, "seen": self.seen.result()}
 
         def predict_step(self, data):
-            x = data[0]
+            x = data[0] if isinstance(data, tuple) else data
             return {"twice": 2 * self(x), "sum": tf.reduce_sum(x)}
 
     def make():
