@@ -34,7 +34,23 @@ def _batch_norm_inference(b: Builder, node: Node) -> Value | None:
     return b.add("add", [scaled, _channelwise(b, offset, x, dim)], x.shape, t, {}, w)
 
 
-RULES: dict[str, list[Rule]] = {"iota": [_iota], "batch-norm-inference": [_batch_norm_inference]}
+def _scalar_operands(b: Builder, node: Node) -> Value | None:
+    """clamp takes scalar bounds and select a scalar predicate: broadcast them, so that all operands have one shape."""
+    if all(v.shape == node.out.shape for v in node.inputs):
+        return None
+    shape = node.out.shape
+    inputs = [
+        v if v.shape == shape else b.add("broadcast", [v], shape, v.dtype, {"dims": ()}, node.where) for v in node.inputs
+    ]
+    return b.add(node.op, inputs, shape, node.out.dtype, node.attrs, node.where)
+
+
+RULES: dict[str, list[Rule]] = {
+    "iota": [_iota],
+    "batch-norm-inference": [_batch_norm_inference],
+    "clamp": [_scalar_operands],
+    "select": [_scalar_operands],
+}
 
 
 def expand(graph: Graph) -> Graph:

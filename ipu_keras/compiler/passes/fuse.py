@@ -83,12 +83,11 @@ def _groups(graph: Graph, depth: dict[Node, int]) -> dict[Node, int]:
             continue
         r = root(node)
         k = current.get(r)
-        operands = {v for v in (*node.inputs, node.out)}
-        if k is None or sizes[k][0] >= MAX_BODY or len(sizes[k][1] | operands) > 8 * MAX_OPERANDS:
+        if k is None or sizes[k] >= MAX_BODY:
             k = len(sizes)
             current[r] = k
-            sizes[k] = (0, set())
-        sizes[k] = (sizes[k][0] + 1, sizes[k][1] | operands)
+            sizes[k] = 0
+        sizes[k] += 1
         number[node] = k
     return number
 

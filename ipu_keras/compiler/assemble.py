@@ -1,0 +1,122 @@
+"""Turns placed supersteps into a Program: offsets filled in, tables laid end to end, code and state bytes counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.compiler.layout import Ints
+from ipu_keras.compiler.lower.context import Offset, RawGroup, Var
+from ipu_runtime.codelets import copy_model, registry
+from ipu_runtime.program import CATEGORIES, COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, Program
+
+CONTROL_BYTES = 16
+"""Control code of a superstep on each tile: a few words, hardware.md 5.1 [unvalidated]."""
+
+STACK_BYTES = 6 * 256 + 256
+"""Stacks of six workers and the supervisor [unvalidated]."""
+
+
+class Assembler:
+    """Collects groups and steps into the program's arrays."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, int, int, int]] = []
+        self.groups: list[tuple[int, int, int, int, int, int]] = []
+        self.params: list[int] = []
+        self.columns: list[tuple[int, int]] = []
+        self.data: list[np.ndarray] = []
+        self.length = 0
+        self.shared: dict[bytes, tuple[int, int]] = {}
+
+    def group(self, raw: RawGroup) -> int:
+        """Add a group; returns its number."""
+        first_param, first_column = len(self.params), len(self.columns)
+        self.params += raw.params
+        for column in raw.columns:
+            self.columns.append(self._column(column))
+        self.groups.append(
+            (raw.codelet, raw.rows, first_param, len(raw.params), first_column, len(raw.columns))
+        )
+        return len(self.groups) - 1
+
+    def _column(self, column: Any) -> tuple[int, int]:
+        if isinstance(column, Offset):
+            assert column.var.offsets is not None
+            values = (column.var.offsets[column.tiles] + column.delta) // column.unit
+        else:
+            values = np.asarray(column)
+        if len(values) > 1 and bool((values == values[0]).all()):
+            values = values[:1]
+        packed = values.astype(np.int32)
+        key = packed.tobytes()
+        if key not in self.shared:
+            self.shared[key] = (self.length, len(packed))
+            self.data.append(packed)
+            self.length += len(packed)
+        return self.shared[key]
+
+    def step(self, kind: int, groups: list[RawGroup], label: int) -> None:
+        """Add a step with its groups."""
+        first = len(self.groups)
+        for raw in groups:
+            self.group(raw)
+        self.steps.append((kind, first, len(self.groups), label))
+
+    def program(self, header: dict[str, Any], blob: np.ndarray, placed: list[Var], tiles: int) -> Program:
+        """The finished program; `header["used_bytes"]` is set."""
+        variables, cells = [], []
+        for var in placed:
+            assert var.offsets is not None
+            n = len(var.tiles)
+            at = sum(len(c) for c in cells)
+            variables.append((CATEGORIES.index(var.category), var.first, var.last, at, n, var.label))
+            cells.append(np.stack([var.tiles, var.offsets[var.tiles], var.sizes], 1))
+        used = max((int((c[:, 1] + c[:, 2]).max()) for c in cells if len(c)), default=0)
+        header["used_bytes"] = used
+        program = Program(
+            header,
+            np.array(self.steps, np.int32).reshape(-1, 4),
+            np.array(self.groups, np.int64).reshape(-1, 6),
+            np.array(self.params, np.int64),
+            np.array(self.columns, np.int64).reshape(-1, 2),
+            np.concatenate(self.data) if self.data else np.zeros(0, np.int32),
+            blob,
+            np.array(variables, np.int32).reshape(-1, 6),
+            (np.concatenate(cells) if cells else np.zeros((0, 3))).astype(np.int32),
+        )
+        return program
+
+
+def fixed_bytes(program: Program) -> dict[str, Ints]:
+    """Bytes of code, vertex state, exchange code and stacks on each tile, by category.
+
+    Source: hardware.md 5.1. A vertex type's code once on each tile that uses it; exchange code 4 B an instruction, three
+    a received fragment and one for each 64 words sent.
+    """
+    tiles = program.tile_count
+    out = {c: np.zeros(tiles, np.int64) for c in CATEGORIES[5:]}
+    uses: dict[int, Ints] = {}
+    for kind, first, last, _ in program.steps.tolist():
+        if kind == COMPUTE:
+            for i in range(first, last):
+                g = program.group(i)
+                model = registry.MODELS[g.codelet]
+                np.add.at(out["vertexInstanceState"], g.tiles, np.broadcast_to(model.state_bytes(g), g.rows))
+                uses.setdefault(g.codelet, np.zeros(tiles, bool))[g.tiles] = True
+        elif kind in (EXCHANGE, STREAM_IN, STREAM_OUT):
+            name = "internalExchangeCode" if kind == EXCHANGE else "hostExchangeCode"
+            for i in range(first, last):
+                g = program.group(i)
+                runs, nbytes = copy_model.runs(g), copy_model.elements(g) * int(g.params[1])
+                src, dst = np.broadcast_to(g.col(0), g.rows), np.broadcast_to(g.col(1), g.rows)
+                if kind != STREAM_OUT:
+                    out[name] += (12 * np.bincount(dst, np.minimum(runs, -(-nbytes // 4)), tiles)).astype(np.int64)
+                if kind != STREAM_IN:
+                    out[name] += (4 * np.bincount(src, -(-nbytes // 256), tiles)).astype(np.int64)
+    for codelet, on in uses.items():
+        out["vertexCode"] += on * registry.MODELS[codelet].code_bytes
+    out["controlCode"] += CONTROL_BYTES * len(program.steps)
+    out["stack"] += STACK_BYTES
+    return out

@@ -1,0 +1,110 @@
+"""Lowering: each node of the graph becomes supersteps on the tiles.
+
+`LOWERINGS` is the table of what can be lowered; `unsupported` lists all that cannot, before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.conv import lower_convolution
+from ipu_keras.compiler.lower.dot import lower_dot
+from ipu_keras.compiler.lower.elementwise import lower_map
+from ipu_keras.compiler.lower.gather import check_gather, check_scatter, lower_gather, lower_scatter
+from ipu_keras.compiler.lower.movement import (
+    lower_broadcast,
+    lower_concatenate,
+    lower_constant,
+    lower_pad,
+    lower_reshape,
+    lower_reverse,
+    lower_slice,
+    lower_transpose,
+)
+from ipu_keras.compiler.lower.random import check_rng, lower_rng
+from ipu_keras.compiler.lower.reduce import check_reduce, lower_reduce
+from ipu_keras.compiler.lower.window import (
+    check_reduce_window,
+    check_select_and_scatter,
+    lower_reduce_window,
+    lower_select_and_scatter,
+)
+from ipu_keras.graph.elementwise import ELEMENTWISE, kernel_op
+from ipu_keras.graph.ir import Graph, Node
+
+LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
+    "map": lower_map,
+    "constant": lower_constant,
+    "reshape": lower_reshape,
+    "transpose": lower_transpose,
+    "broadcast": lower_broadcast,
+    "slice": lower_slice,
+    "reverse": lower_reverse,
+    "pad": lower_pad,
+    "concatenate": lower_concatenate,
+    "reduce": lower_reduce,
+    "reduce-window": lower_reduce_window,
+    "select-and-scatter": lower_select_and_scatter,
+    "dot": lower_dot,
+    "convolution": lower_convolution,
+    "gather": lower_gather,
+    "scatter": lower_scatter,
+    "rng-bit-generator": lower_rng,
+}
+
+
+def _check_product(node: Node) -> str | None:
+    dtypes = {v.dtype for v in node.inputs}
+    allowed = {"f32", "f16"} if node.op == "convolution" else {"f32", "f16", "s8", "u8", "s32", "u32"}
+    if len(dtypes) != 1 or not dtypes <= allowed:
+        return f"operands of {' and '.join(sorted(dtypes))}"
+    if node.op == "convolution" and len(node.attrs.get("window", ())) > 3:
+        return "more than three spatial dimensions"
+    return None
+
+
+CHECKS: dict[str, Callable[[Node], str | None]] = {
+    "gather": check_gather,
+    "scatter": check_scatter,
+    "rng-bit-generator": check_rng,
+    "reduce": check_reduce,
+    "reduce-window": check_reduce_window,
+    "select-and-scatter": check_select_and_scatter,
+    "dot": _check_product,
+    "convolution": _check_product,
+}
+
+
+def _check_kernel(node: Node) -> str | None:
+    from ipu_runtime._vec import supported
+
+    if node.op == "convert":
+        return None
+    if node.op == "bitcast-convert":
+        return None if node.inputs[0].itemsize == node.out.itemsize else "between widths"
+    data = node.inputs[1] if node.op in ("select", "clamp") else node.inputs[0]
+    if any(v.shape != node.out.shape for v in node.inputs):
+        return "operands of other shapes than the result"
+    return None if supported(kernel_op(node.op, node.attrs), data.dtype) else f"of {data.dtype}"
+
+
+def unsupported(graph: Graph, place: Callable[[Node], str]) -> list[str]:
+    """All that the tiles cannot run yet, one line each.
+
+    Args:
+        graph: before fusion.
+        place: names where a node comes from.
+    """
+    found = []
+    for node in graph.nodes:
+        if node.op in ELEMENTWISE:
+            why = _check_kernel(node)
+        elif node.op not in LOWERINGS:
+            why = ""
+        else:
+            check = CHECKS.get(node.op)
+            why = check(node) if check is not None else None
+        if why is not None:
+            found.append(f"{node.op}{': ' + why if why else ''} {node.name} ({place(node)})")
+    return found

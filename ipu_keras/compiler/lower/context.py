@@ -1,0 +1,250 @@
+"""What lowering writes into: tile variables, steps of vertices and copies, and where each value lies now.
+
+Values are *located*: a tile variable and the layout of the value in it. Parameters, constants and random bits have no
+home until someone needs them, and then take the layout that is wanted: weights lie as their first consumer reads them,
+an optimizer's state as the weight that it updates with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_keras.compiler.layout import Ints, Layout, common_view, spread, squeeze, whole
+from ipu_keras.compiler.move import Line, Rows, plan_move
+from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
+from ipu_keras.target import Target
+from ipu_runtime.codelets import registry
+from ipu_runtime.program import COMPUTE, EXCHANGE
+
+ALIGN = 8
+"""Allocations start and end on 64-bit words: the widest load of the tile's vector path (hardware.md 1.2)."""
+
+
+class Var:
+    """A tile variable: for each tile that has a part of it, the part's bytes."""
+
+    __slots__ = ("tiles", "sizes", "category", "label", "pinned", "index", "offsets", "first", "last")
+
+    def __init__(self, tiles: Ints, sizes: Ints, category: str, label: int, pinned: bool = False) -> None:
+        self.tiles, self.sizes, self.category, self.label, self.pinned = tiles, sizes, category, label, pinned
+        self.index = -1
+        self.offsets: Ints | None = None  # by tile number, after allocation
+        self.first, self.last = -1, -1
+
+
+class Offset(NamedTuple):
+    """A column of offsets into a variable, known after allocation: (address on `tiles` + delta bytes) / unit."""
+
+    var: Var
+    tiles: Ints
+    delta: Ints | int = 0
+    unit: int = 1
+
+
+@dataclass
+class RawGroup:
+    """A group before allocation: columns are arrays or Offsets."""
+
+    codelet: int
+    rows: int
+    params: list[int]
+    columns: list[Any]
+
+
+@dataclass
+class RawStep:
+    """A superstep's part before merging."""
+
+    kind: int
+    groups: list[RawGroup]
+    reads: list[Var]
+    writes: list[Var]
+    label: int
+
+
+class Located(NamedTuple):
+    """Where a value lies."""
+
+    var: Var
+    layout: Layout
+
+
+@dataclass
+class Context:
+    """Lowering's state; see the module's text.
+
+    Attributes:
+        target: the chip.
+        graph: what is being lowered.
+        label_of: gives the label (layer, phase, op) of a node.
+    """
+
+    target: Target
+    graph: Graph
+    label_of: Callable[[Node], str]
+    options: dict[str, Any] = field(default_factory=dict)
+    steps: list[RawStep] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    located: dict[Value, Located] = field(default_factory=dict)
+    lazy: dict[Value, Callable[[Layout], Located]] = field(default_factory=dict)
+    hints: dict[Value, Value] = field(default_factory=dict)
+    constants: list[tuple[Var, Layout, np.ndarray]] = field(default_factory=list)
+    label: int = 0
+    vars: list[Var] = field(default_factory=list)
+
+    # ---- labels and variables ----
+
+    def at(self, text: str) -> int:
+        """The number of a label; new steps and variables get the current one."""
+        return self.labels.setdefault(text, len(self.labels))
+
+    def var(self, layout: Layout, itemsize: int, category: str = "activation", pinned: bool = False) -> Var:
+        """A variable that holds one block of `layout` on each of its tiles."""
+        tiles, sizes = layout.flat_tiles, layout.flat_sizes * itemsize
+        var = Var(tiles, -(-sizes // ALIGN) * ALIGN, category, self.label, pinned)
+        self.vars.append(var)
+        return var
+
+    # ---- where values are ----
+
+    def find(self, value: Value) -> Located | None:
+        """Where a value lies, or None while it has no home."""
+        return self.located.get(value)
+
+    def place(self, value: Value, want: Layout | None = None) -> Located:
+        """Where a value lies; one without a home takes `want` (or the default spread)."""
+        found = self.located.get(value)
+        if found is None:
+            if want is None:
+                want = self.default(value)
+            found = self.lazy[value](partition(want))
+            self.located[value] = found
+        return found
+
+    def default(self, value: Value) -> Layout:
+        """The default mapping of a value that nothing else decides."""
+        return spread(value.shape, value.itemsize, self.target.tiles)
+
+    def need(self, value: Value, layout: Layout) -> Located:
+        """The value in exactly this layout, moved if it is not."""
+        here = self.place(value, layout)
+        if here.layout.key == layout.key:
+            return here
+        return self.move(here, layout, value.itemsize)
+
+    def move(
+        self,
+        here: Located,
+        layout: Layout,
+        itemsize: int,
+        lines: list[Line] | None = None,
+        into: Var | None = None,
+    ) -> Located:
+        """Copy to another layout by an exchange."""
+        rows = plan_move(layout, here.layout, lines)
+        var = into if into is not None else self.var(layout, itemsize, "activation")
+        self.exchange([(rows, here.var, var, itemsize)])
+        return Located(var, layout)
+
+    def shaped(self, value: Value, want: Layout | None = None) -> tuple[Located, list[list[int]]]:
+        """The value with a layout whose view has each dimension of its shape as a group of view dimensions.
+
+        Returns:
+            The location, and for each dimension of the shape the view dimensions that it is made of.
+        """
+        here = self.place(value, want)
+        view = common_view(here.layout.view, value.shape)
+        fine = None if view is None else squeeze(here.layout).refined(view)
+        if fine is None:
+            here = self.move(here, self.default(value), value.itemsize)
+            view = common_view(here.layout.view, value.shape)
+            assert view is not None
+            fine = squeeze(here.layout).refined(view)
+            assert fine is not None
+        return Located(here.var, fine), groups_of(value.shape, fine.view)
+
+    def exact(self, value: Value, want: Layout | None = None) -> Located:
+        """The value with a layout whose view, size-1 dimensions aside, is its shape."""
+        here, groups = self.shaped(value, want)
+        if all(len(g) <= 1 for g in groups):
+            return here
+        return self.move(here, squeeze(self.default(value)), value.itemsize)
+
+    # ---- steps ----
+
+    def exchange(self, moves: Sequence[tuple[Rows, Var, Var, int]]) -> None:
+        """One exchange: copies from variable to variable."""
+        groups = []
+        for rows, src, dst, itemsize in moves:
+            if len(rows):
+                groups.append(copy_group(rows, src, dst, itemsize))
+        if groups:
+            self.steps.append(RawStep(EXCHANGE, groups, [m[1] for m in moves], [m[2] for m in moves], self.label))
+
+    def compute(self, groups: Sequence[RawGroup], reads: Sequence[Var], writes: Sequence[Var]) -> None:
+        """One compute set."""
+        self.steps.append(RawStep(COMPUTE, list(groups), list(reads), list(writes), self.label))
+
+
+def groups_of(shape: tuple[int, ...], view: tuple[int, ...]) -> list[list[int]]:
+    """For each dimension of `shape` the dimensions of the finer `view` (without size-1 dimensions) that make it up."""
+    groups: list[list[int]] = []
+    at = 0
+    for size in shape:
+        group: list[int] = []
+        product = 1
+        while product < size:
+            product *= view[at]
+            group.append(at)
+            at += 1
+        groups.append(group)
+    return groups
+
+
+def partition(layout: Layout) -> Layout:
+    """A home for a value that is wanted repeated: each repetition's tile keeps a part of the block."""
+    if layout.reps == 1:
+        return layout
+    best, parts = -1, 1
+    for d, ext in enumerate(layout.extents):
+        can = min(layout.reps, int(ext.min(initial=0)))
+        if can > parts:
+            best, parts = d, can
+    if best < 0:
+        return Layout(layout.view, layout.starts, layout.stops, layout.tiles[..., :1], layout.order)
+    ext = layout.extents[best]
+    edges = layout.starts[best][:, None] + (np.arange(parts + 1) * ext[:, None]) // parts
+    starts, stops = list(layout.starts), list(layout.stops)
+    starts[best], stops[best] = edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)
+    tiles = np.moveaxis(layout.tiles[..., :parts], -1, best + 1)
+    shape = list(layout.grid)
+    shape[best] *= parts
+    return Layout(layout.view, starts, stops, np.ascontiguousarray(tiles).reshape([*shape, 1]), layout.order)
+
+
+def copy_group(rows: Rows, src: Var, dst: Var, itemsize: int) -> RawGroup:
+    """The rows of an exchange as a group."""
+    columns: list[Any] = [
+        rows.src_tile,
+        rows.dst_tile,
+        Offset(src, rows.src_tile, rows.src_off * itemsize, itemsize),
+        Offset(dst, rows.dst_tile, rows.dst_off * itemsize, itemsize),
+    ]
+    for n, d, s in zip(rows.counts, rows.dst_strides, rows.src_strides, strict=True):
+        columns += [n, d, s]
+    return RawGroup(registry.COPY, len(rows), [len(rows.counts), itemsize, 0], columns)
+
+
+def host_rows(layout: Layout) -> Rows:
+    """Copies between a whole row-major array on the host (the source) and the tiles of `layout`."""
+    return plan_move(layout, whole(layout.view))
+
+
+def payload(value: Any, dtype: str) -> int:
+    """The bits of a scalar as a signed 64-bit parameter."""
+    raw = np.asarray(value, DTYPES[dtype]).tobytes().ljust(8, b"\0")
+    return int(np.frombuffer(raw, np.int64)[0])

@@ -1,0 +1,344 @@
+"""Lowers reductions: each tile reduces its block, then the partial results of a group of tiles meet.
+
+The second stage spreads the results over the tiles that hold partials (a reduce-scatter); with many partials it goes
+through an intermediate stage, as poplibs' multi-stage reduction does (hardware.md 4: two stages from 16).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.compiler.layout import Layout, common_view, even, spread, squeeze
+from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, Var, payload
+from ipu_keras.compiler.lower.elementwise import encode
+from ipu_keras.compiler.move import Line
+from ipu_keras.graph.elementwise import ELEMENTWISE, kernel_op
+from ipu_keras.graph.ir import Graph, Node, Value
+from ipu_runtime.codelets import registry
+from ipu_runtime.opcodes import DTYPE_NUMBER, OPS, REDUCTIONS
+
+STAGE = 32
+"""Most partials that one tile reduces in one stage."""
+
+_IDENTITY: dict[str, Any] = {"add": 0, "multiply": 1, "or": 0, "xor": 0}
+
+
+def identity_bits(op: str, dtype: str) -> int:
+    """Bits of the value that does not change the other operand."""
+    if op in _IDENTITY:
+        return payload(_IDENTITY[op], dtype)
+    if op == "and":
+        return -1 if dtype != "pred" else 1
+    low = op == "maximum"
+    if dtype in ("f32", "f16"):
+        return payload(-np.inf if low else np.inf, dtype)
+    if dtype == "pred":
+        return 0 if low else 1
+    from ipu_keras.graph.ir import DTYPES
+
+    info = np.iinfo(DTYPES[dtype])
+    return payload(info.min if low else info.max, dtype)
+
+
+def region_op(region: Graph) -> str | None:
+    """The operation of a region that is just one, on its two parameters."""
+    if len(region.nodes) == 1 and set(region.nodes[0].inputs) == set(region.params):
+        op = region.nodes[0].op
+        return op if op in REDUCTIONS else None
+    return None
+
+
+def check_reduce(node: Node) -> str | None:
+    """Why a reduce cannot be lowered, or None."""
+    region: Graph = node.attrs["region"]
+    if len(node.results) == 1 and region_op(region) is not None:
+        return None
+    n = len(node.results)
+    if any(s.node.op != "constant" for s in node.inputs[n:]):
+        return "a region with start values known only at run time"
+    bad = [r.op for r in region.nodes if r.op not in ELEMENTWISE and r.op != "constant"]
+    return f"a region with {', '.join(bad)}" if bad else None
+
+
+def lower_reduce(ctx: Context, node: Node) -> None:
+    """reduce with one operand and one operation, or with a region of any kind."""
+    op = region_op(node.attrs["region"])
+    if op is None or len(node.results) != 1:
+        _lower_variadic(ctx, node)
+        return
+    x, start = node.inputs
+    if x.size == 0:
+        _empty(ctx, node, start)
+        return
+    here, groups = ctx.shaped(x)
+    reduced = [v for d in node.attrs["dims"] for v in groups[d]]
+    bits = payload(start.node.attrs["value"], start.dtype) if start.node.op == "constant" else None
+    first = bits if bits is not None else identity_bits(op, x.dtype)
+    hint = ctx.hints.get(node.out)
+    hinted = ctx.find(hint) if hint is not None else None
+    result = reduce_located(ctx, here, reduced, op, x.dtype, first, hinted.layout if hinted is not None else None)
+    ctx.located[node.out] = result
+    if bits is None:
+        _combine(ctx, node, op, start)
+
+
+def _empty(ctx: Context, node: Node, start: Value) -> None:
+    """Nothing to reduce: the start value everywhere."""
+    layout = ctx.default(node.out)
+    here = ctx.place(start, Layout((), [], [], layout.flat_tiles[:1]))
+    lines = [Line(None, n) for n in layout.view]
+    ctx.located[node.out] = ctx.move(here, layout, start.itemsize, lines)
+
+
+def _combine(ctx: Context, node: Node, op: str, start: Value) -> None:
+    """out = op(start, out) for a start value known only at run time."""
+    from ipu_keras.compiler.lower.elementwise import emit_map
+
+    here = ctx.located[node.out]
+    layout = here.layout
+    first = ctx.need(start, layout.keep([]))
+    var = ctx.var(layout, node.out.itemsize)
+    body = ((op, start.dtype, start.dtype, (0, 1)),)
+    emit_map(ctx, layout, body, (), (2,), [start, node.out], [first, here], [[], list(range(len(layout.view)))], [var])
+    ctx.located[node.out] = Located(var, layout)
+
+
+def _emit(ctx: Context, layout: Layout, reduced: list[int], src: Var, dst: Var, op: str, dtype: str, bits: int) -> None:
+    """One reduction vertex on each block of `layout`; kept dimensions keep their memory order."""
+    keep = np.flatnonzero(np.ones(len(layout.flat_tiles), bool))
+    merged: list[tuple[list[int], bool]] = []
+    for d in layout.order:
+        if bool((layout.extents[d] == 1).all()):
+            continue
+        kept = d not in reduced
+        if merged and merged[-1][1] == kept:
+            merged[-1][0].append(d)
+        else:
+            merged.append(([d], kept))
+    if not merged:
+        merged = [([], True)]
+    tiles = layout.flat_tiles[keep]
+    columns: list[Any] = [tiles]
+    for dims, _ in merged:
+        ext = np.ones(1, np.int64)
+        for d in dims:
+            ext = ext * layout.per_block(d, layout.extents[d])
+        columns.append(ext)
+    columns += [Offset(src, tiles), Offset(dst, tiles)]
+    mask = sum(1 << i for i, (_, kept) in enumerate(merged) if kept)
+    params = [len(merged), mask, OPS[op], DTYPE_NUMBER[dtype], bits]
+    ctx.compute([RawGroup(registry.REDUCE, len(tiles), params, columns)], [src], [dst])
+
+
+def _without(layout: Layout, reduced: list[int]) -> tuple[Layout, list[int]]:
+    """Layout of the blocks' partial results: each cut reduced dimension stays, cut to single elements, in front.
+
+    Returns:
+        The layout, whose view is [cuts of each cut reduced dimension..., kept dimensions...], and the cut dimensions.
+    """
+    cut = [d for d in reduced if layout.grid[d] > 1]
+    kept = [d for d in range(len(layout.view)) if d not in reduced]
+    starts, stops, view = [], [], []
+    for d in cut:
+        g = layout.grid[d]
+        view.append(g)
+        starts.append(np.arange(g, dtype=np.int64))
+        stops.append(np.arange(1, g + 1, dtype=np.int64))
+    for d in kept:
+        view.append(layout.view[d])
+        starts.append(layout.starts[d])
+        stops.append(layout.stops[d])
+    single = [d for d in reduced if d not in cut]
+    tiles = layout.tiles.transpose([*cut, *kept, *single, len(layout.view)])
+    tiles = tiles.reshape([len(s) for s in starts] + [-1])
+    position = {d: len(cut) + i for i, d in enumerate(kept)}
+    order = (*range(len(cut)), *(position[d] for d in layout.order if d in position))
+    return Layout(tuple(view), starts, stops, tiles, order), cut
+
+
+def reduce_located(
+    ctx: Context, here: Located, reduced: list[int], op: str, dtype: str, bits: int, wanted: Layout | None = None
+) -> Located:
+    """Reduce a located array over view dimensions.
+
+    Args:
+        here: the array.
+        reduced: dimensions of its layout's view.
+        op: one of REDUCTIONS.
+        dtype: of the elements.
+        bits: start value; used once, in the last stage.
+        wanted: a mapping that the result may take, of any view of the result's elements.
+
+    Returns:
+        The result, its view the kept dimensions.
+    """
+    from ipu_keras.graph.ir import DTYPES
+
+    size = DTYPES[dtype].itemsize
+    layout = here.layout
+    partial, cut = _without(layout, reduced)
+    last = not cut
+    if reduced or not last:
+        var = ctx.var(partial, size)
+        _emit(ctx, layout, reduced, here.var, var, op, dtype, bits if last else identity_bits(op, dtype))
+        here = Located(var, partial)
+    return combine_partials(ctx, Located(here.var, partial), len(cut), op, dtype, bits, wanted)
+
+
+def combine_partials(
+    ctx: Context, here: Located, n_cut: int, op: str, dtype: str, bits: int, wanted: Layout | None = None
+) -> Located:
+    """Reduce over the first `n_cut` dimensions, each cut to single elements on different tiles."""
+    from ipu_keras.graph.ir import DTYPES
+
+    size = DTYPES[dtype].itemsize
+    while n_cut:
+        layout = here.layout
+        depth = math.prod(layout.view[:n_cut])
+        merged = _merge_front(layout, n_cut)
+        if depth > STAGE:
+            parts = math.ceil(math.sqrt(depth))
+            target = _regroup(merged, parts)
+            moved = ctx.move(Located(here.var, merged), target, size)
+            partial, cut = _without(target, [0])
+            var = ctx.var(partial, size)
+            _emit(ctx, target, [0], moved.var, var, op, dtype, identity_bits(op, dtype))
+            here, n_cut = Located(var, partial), len(cut)
+            continue
+        final = _scatter(ctx, merged, size, wanted)
+        view = (depth, *final.view)
+        one = np.zeros(1, np.int64)
+        gathered = Layout(
+            view,
+            [one, *final.starts],
+            [one + depth, *final.stops],
+            final.tiles[None],
+            (0, *(d + 1 for d in final.order)),
+        )
+        moved = ctx.move(Located(here.var, merged), gathered, size)
+        var = ctx.var(final, size)
+        _emit(ctx, gathered, [0], moved.var, var, op, dtype, bits)
+        return Located(var, final)
+    return here
+
+
+def _merge_front(layout: Layout, n: int) -> Layout:
+    """The first n dimensions, all cut to single elements, as one."""
+    depth = math.prod(layout.view[:n])
+    edges = np.arange(depth, dtype=np.int64)
+    tiles = layout.tiles.reshape([depth, *layout.tiles.shape[n:]])
+    rest = [d for d in layout.order if d >= n]
+    return Layout(
+        (depth, *layout.view[n:]),
+        [edges, *layout.starts[n:]],
+        [edges + 1, *layout.stops[n:]],
+        tiles,
+        (0, *(d - n + 1 for d in rest)),
+    )
+
+
+def _regroup(layout: Layout, parts: int) -> Layout:
+    """The first dimension cut into `parts` runs, each on the tile of its first element; blocks keep their shape."""
+    starts, stops = even(layout.view[0], parts)
+    return Layout(
+        layout.view, [starts, *layout.starts[1:]], [stops, *layout.stops[1:]], layout.tiles[starts], layout.order
+    )
+
+
+def _scatter(ctx: Context, layout: Layout, size: int, wanted: Layout | None) -> Layout:
+    """Where the results of partials [depth, kept...] go: a mapping that is wanted, or spread over the partials' tiles."""
+    kept_view = layout.view[1:]
+    if wanted is not None:
+        view = common_view(wanted.view, kept_view)
+        fine = None if view is None else squeeze(wanted).refined(view)
+        if fine is not None and fine.reps == 1 and view == tuple(n for n in kept_view if n != 1):
+            from ipu_keras.compiler.layout import unsqueeze
+
+            full = unsqueeze(fine, kept_view)
+            if full is not None:
+                return full
+    depth = layout.view[0]
+    starts, stops = list(layout.starts[1:]), list(layout.stops[1:])
+    tiles = layout.tiles[..., 0]
+    if not kept_view:
+        return Layout((), [], [], tiles[:1])
+    # Cut the longest kept dimension of each block further, one piece for each partial's tile.
+    ext = [int((b - a).min()) for a, b in zip(starts, stops, strict=True)]
+    best = int(np.argmax(ext))
+    block = math.prod(int((b - a).max()) for a, b in zip(starts, stops, strict=True)) * size
+    parts = max(1, min(depth, ext[best], block // 64))
+    e = stops[best] - starts[best]
+    edges = starts[best][:, None] + (np.arange(parts + 1) * e[:, None]) // parts
+    starts[best], stops[best] = edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)
+    picked = np.moveaxis(tiles[:parts], 0, best + 1)
+    shape = list(layout.grid[1:])
+    shape[best] *= parts
+    order = tuple(d - 1 for d in layout.order if d > 0)
+    return Layout(kept_view, starts, stops, np.ascontiguousarray(picked).reshape([*shape, 1]), order)
+
+
+def _lower_variadic(ctx: Context, node: Node) -> None:
+    """A region over several operands: the reduced dimensions come whole to one tile."""
+    n = len(node.results)
+    arrays, starts = node.inputs[:n], node.inputs[n:]
+    region: Graph = node.attrs["region"]
+    shape = arrays[0].shape
+    layout = squeeze(spread(shape, arrays[0].itemsize, ctx.target.tiles, 64, node.attrs["dims"]))
+    located = [ctx.need(a, layout) for a in arrays]
+    big = [d for d, s in enumerate(shape) if s != 1]
+    reduced = [big.index(d) for d in node.attrs["dims"] if d in big]
+    out_layout, _ = _without(layout, reduced)
+    outs = [ctx.var(out_layout, v.itemsize) for v in node.results]
+    body, consts, results = region_body(region)
+    words, n_tmp, regs = encode(body, consts, results, 2 * n, [True] * n, may_be_direct=False)
+    merged: list[tuple[list[int], bool]] = []
+    for d in layout.order:
+        kept = d not in reduced
+        if merged and merged[-1][1] == kept:
+            merged[-1][0].append(d)
+        else:
+            merged.append(([d], kept))
+    merged = merged or [([], True)]
+    mask = sum(1 << i for i, (_, kept) in enumerate(merged) if kept)
+    params = [len(merged), mask, n, len(consts), n_tmp, len(body)]
+    for value, start, reg in zip(node.results, starts, regs, strict=True):
+        params += [value.itemsize, payload(start.node.attrs["value"], start.dtype), reg]
+    for dtype, const in consts:
+        params += [DTYPE_NUMBER[dtype], payload(const, dtype)]
+    params += words
+    tiles = layout.flat_tiles
+    columns: list[Any] = [tiles]
+    for dims, _ in merged:
+        ext = np.ones(1, np.int64)
+        for d in dims:
+            ext = ext * layout.per_block(d, layout.extents[d])
+        columns.append(ext)
+    columns += [Offset(here.var, tiles) for here in located] + [Offset(v, tiles) for v in outs]
+    group = RawGroup(registry.VARIADIC, len(tiles), params, columns)
+    ctx.compute([group], [here.var for here in located], outs)
+    for value, var in zip(node.results, outs, strict=True):
+        ctx.located[value] = Located(var, out_layout)
+
+
+def region_body(region: Graph) -> tuple[list[Any], list[Any], list[int]]:
+    """A region of element-wise operations as the body of a vertex.
+
+    Returns:
+        Body and constants as in a `map` node, and the numbers of the region's results; inputs are its parameters.
+    """
+    place: dict[Value, int] = {v: i for i, v in enumerate(region.params)}
+    consts: list[Any] = []
+    body: list[Any] = []
+    for node in region.nodes:
+        if node.op == "constant":
+            consts.append((node.out.dtype, node.attrs["value"]))
+            place[node.out] = -len(consts)
+        else:
+            data = node.inputs[1] if node.op in ("select", "clamp") else node.inputs[0]
+            args = tuple(place[v] for v in node.inputs)
+            place[node.out] = len(region.params) + len(body)
+            body.append((kernel_op(node.op, node.attrs), data.dtype, node.out.dtype, args))
+    return body, consts, [place[v] for v in region.outputs]

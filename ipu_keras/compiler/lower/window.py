@@ -1,0 +1,90 @@
+"""Lowers reduce-window and select-and-scatter: windows of a block on one tile, halos exchanged first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.compiler.layout import Layout, grid_layout, spread
+from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, payload
+from ipu_keras.compiler.lower.conv import _halo
+from ipu_keras.compiler.lower.reduce import region_op
+from ipu_keras.graph.elementwise import kernel_op
+from ipu_keras.graph.ir import Node
+from ipu_runtime.codelets import registry
+from ipu_runtime.opcodes import DTYPE_NUMBER, OPS
+
+
+def check_reduce_window(node: Node) -> str | None:
+    """Why a reduce-window cannot be lowered, or None."""
+    if len(node.results) != 1 or region_op(node.attrs["region"]) is None:
+        return "a region that is not one operation"
+    if node.inputs[1].node.op != "constant":
+        return "a start value known only at run time"
+    return "reversed windows" if any(w[6] for w in node.attrs["window"]) else None
+
+
+def check_select_and_scatter(node: Node) -> str | None:
+    """Why a select-and-scatter cannot be lowered, or None."""
+    select, scatter = node.attrs["regions"]
+    compare = select.nodes[0] if len(select.nodes) == 1 else None
+    if region_op(scatter) is None or compare is None or compare.op != "compare" or compare.inputs != select.params:
+        return "regions that are not one comparison and one operation"
+    return "a start value known only at run time" if node.inputs[2].node.op != "constant" else None
+
+
+def lower_reduce_window(ctx: Context, node: Node) -> None:
+    """Outputs spread over the tiles; each gets the input its windows reach."""
+    op = region_op(node.attrs["region"])
+    x, start = node.inputs[0], node.inputs[-1]
+    assert op is not None
+    window = node.attrs["window"]
+    out = node.out
+    layout = spread(out.shape, out.itemsize, ctx.target.tiles)
+    starts, stops, firsts = [], [], []
+    for d, w in enumerate(window):
+        (s, e), first = _halo((layout.starts[d], layout.stops[d]), x.shape[d], w)
+        starts.append(s)
+        stops.append(e)
+        firsts.append(first)
+    wanted = Layout(x.shape, starts, stops, layout.tiles)
+    here = ctx.need(x, wanted)
+    var = ctx.var(layout, out.itemsize)
+    tiles = layout.flat_tiles
+    columns: list[Any] = [tiles]
+    params = [len(window), OPS[op], DTYPE_NUMBER[out.dtype], payload(start.node.attrs["value"], start.dtype)]
+    for d, (taps, stride, _, _, w_dilation, b_dilation, _) in enumerate(window):
+        columns += [wanted.per_block(d, wanted.extents[d]), layout.per_block(d, layout.extents[d])]
+        columns.append(layout.per_block(d, firsts[d]))
+        params += [taps, stride, w_dilation, b_dilation]
+    columns += [Offset(here.var, tiles), Offset(var, tiles)]
+    ctx.compute([RawGroup(registry.WINDOW, len(tiles), params, columns)], [here.var], [var])
+    ctx.located[out] = Located(var, layout)
+
+
+def lower_select_and_scatter(ctx: Context, node: Node) -> None:
+    """Only dimensions without a window are cut: windows may overlap, and their sums meet on one tile."""
+    x, source, start = node.inputs
+    select, scatter = node.attrs["regions"]
+    op = region_op(scatter)
+    compare = select.nodes[0]
+    assert op is not None
+    window = node.attrs["window"]
+    locked = [d for d, w in enumerate(window) if w[:2] != (1, 1)]
+    layout = spread(x.shape, x.itemsize, ctx.target.tiles, locked=locked)
+    parts = [1 if d in locked else layout.grid[d] for d in range(len(window))]
+    from_layout = grid_layout(source.shape, parts)
+    here, there = ctx.need(x, layout), ctx.need(source, from_layout)
+    var = ctx.var(layout, x.itemsize)
+    tiles = layout.flat_tiles
+    columns: list[Any] = [tiles]
+    params = [len(window), OPS[op], DTYPE_NUMBER[x.dtype], payload(start.node.attrs["value"], start.dtype)]
+    for d, (taps, stride, pad, _, w_dilation, b_dilation, _) in enumerate(window):
+        columns += [layout.per_block(d, layout.extents[d]), from_layout.per_block(d, from_layout.extents[d])]
+        columns.append(np.array([-pad if d in locked else 0]))
+        params += [taps, stride, w_dilation, b_dilation]
+    params.append(OPS[kernel_op("compare", compare.attrs)])
+    columns += [Offset(here.var, tiles), Offset(there.var, tiles), Offset(var, tiles)]
+    ctx.compute([RawGroup(registry.SELECT_SCATTER, len(tiles), params, columns)], [here.var, there.var], [var])
+    ctx.located[node.out] = Located(var, layout)

@@ -1,0 +1,94 @@
+"""Splits of a convolution over the tiles: groups, batch, output rows, output channels, input channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ipu_keras.compiler.plan.dot import split_counts
+from ipu_keras.target import Target
+from ipu_runtime.codelets.conv_model import nx1_cycles
+from ipu_runtime.codelets.dot_model import amp_cycles
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """Sizes of a convolution.
+
+    Attributes:
+        groups, batch, ic, oc: groups; batch; input and output channels of a group.
+        ins, outs, taps: input extents, outputs and kernel extents of each spatial dimension.
+    """
+
+    groups: int
+    batch: int
+    ic: int
+    oc: int
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    taps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ConvPlan:
+    """Parts of (groups, batch, outermost outputs, output channels, input channels), and what the planner expects."""
+
+    parts: tuple[int, int, int, int, int]
+    cycles: int
+    tile_bytes: int
+
+
+@lru_cache(maxsize=4096)
+def plan_conv(shape: ConvShape, dtype: str, target: Target, proportion: float = 0.6) -> ConvPlan:
+    """The cheapest split by the cycle model; see `plan.dot` for the terms and the memory bound."""
+    size = 2 if dtype == "f16" else 4
+    tiles = target.tiles
+    first_out = shape.outs[0] if shape.outs else 1
+    axes = [
+        split_counts(shape.groups, tiles),
+        split_counts(shape.batch, tiles),
+        split_counts(first_out, tiles),
+        split_counts(shape.oc, tiles),
+        split_counts(shape.ic, tiles),
+    ]
+    while np.prod([len(a) for a in axes]) > 200_000:
+        longest = int(np.argmax([len(a) for a in axes]))
+        axes[longest] = axes[longest][::2]
+    g, b, o, n, c = (a.reshape(-1) for a in np.meshgrid(*axes, indexing="ij"))
+    fits = g * b * o * n * c <= tiles
+    g, b, o, n, c = g[fits], b[fits], o[fits], n[fits], c[fits]
+    g1, b1, o1, n1, c1 = -(-shape.groups // g), -(-shape.batch // b), -(-first_out // o), -(-shape.oc // n), -(-shape.ic // c)
+    taps = int(np.prod(shape.taps)) if shape.taps else 1
+    outer = int(np.prod(shape.outs[1:])) if shape.outs else 1
+    inner_in = int(np.prod(shape.ins[1:])) if shape.ins else 1
+    share = shape.ins[0] / max(1, first_out) if shape.ins else 1
+    rows_in = np.minimum(shape.ins[0] if shape.ins else 1, np.ceil(o1 * share) + (shape.taps[0] - 1 if shape.taps else 0))
+    inputs = g1 * b1 * rows_in * inner_in * c1
+    weights = g1 * taps * c1 * n1
+    outs = g1 * b1 * o1 * outer * n1
+    exchange = (inputs + weights) * size / target.exchange_bytes_per_cycle
+    load = target.weight_load_bytes_per_cycle
+    length = shape.outs[-1] if len(shape.outs) > 1 else 1
+    points = b1 * o1 * outer
+    if taps == 1:
+        vertex = g1 * amp_cycles(points, c1, n1, dtype, load)
+    else:
+        vertex = nx1_cycles(points // max(1, length), length, taps, c1, n1, g1, dtype, load)
+    mine = -(-outs // c)
+    reduce = np.where(
+        c > 1,
+        mine * c * 4 / target.exchange_bytes_per_cycle
+        + 2 * target.sync_cycles
+        + target.exchange_fixed_cycles
+        + 6 * (32 + (3 * c + 7) * (mine / 24)),
+        0,
+    )
+    cycles = exchange + vertex + reduce
+    memory = (inputs + weights) * size + outs * 4 * np.where(c > 1, 2, 1)
+    within = memory <= proportion * target.bytes_per_tile
+    score = np.where(within, cycles, np.inf) if within.any() else memory.astype(float)
+    best = int(np.lexsort((c, score))[0])
+    parts = (int(g[best]), int(b[best]), int(o[best]), int(n[best]), int(c[best]))
+    return ConvPlan(parts, int(cycles[best]), int(memory[best]))

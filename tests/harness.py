@@ -1,0 +1,60 @@
+"""Compares a TensorFlow function on the emulated tiles with the same function compiled by XLA for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def hlo_of(fn: Callable[..., Any], *args: np.ndarray) -> tuple[bytes, Any]:
+    """The function's HLO module before XLA's own optimisation, and the compiled function."""
+    import tensorflow as tf
+
+    jitted = tf.function(fn, jit_compile=True)
+    specs = [tf.TensorSpec(a.shape, a.dtype) for a in args]
+    return jitted.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"), jitted
+
+
+def run_both(
+    fn: Callable[..., Any], *args: np.ndarray, target: Any = "gc200", threads: int | None = None, **options: Any
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """(ours, XLA's) flat outputs of a function of arrays."""
+    import tensorflow as tf
+
+    from ipu_keras.compiler import compile_module
+
+    module, jitted = hlo_of(fn, *args)
+    exe = compile_module(module, target=target, options=options or None)
+    engine = exe.engine(threads=threads)
+    wanted = set(engine_feeds(exe))
+    outs = engine.run({i: np.ascontiguousarray(a)[None] for i, a in enumerate(args) if i in wanted})
+    ours = [outs[k][0] for k in sorted(outs)]
+    theirs = [np.asarray(t) for t in tf.nest.flatten(jitted(*[tf.constant(a) for a in args]))]
+    return ours, theirs
+
+
+def engine_feeds(exe: Any) -> list[int]:
+    """Entry parameters that a program streams in."""
+    return [f["param"] for f in exe.program.header["feeds"]]
+
+
+def assert_close(ours: np.ndarray, theirs: np.ndarray, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    """Equal shape and dtype, and values: exactly for integers; NaN only where the other has NaN."""
+    assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
+    assert ours.dtype == theirs.dtype, (ours.dtype, theirs.dtype)
+    if ours.dtype.kind in "biu":
+        np.testing.assert_array_equal(ours, theirs)
+        return
+    np.testing.assert_array_equal(np.isnan(ours), np.isnan(theirs))
+    scale = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
+    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol * max(1.0, float(scale)))
+
+
+def check(fn: Callable[..., Any], *args: np.ndarray, rtol: float = 1e-5, atol: float = 1e-6, **kwargs: Any) -> None:
+    """Assert that the tiles give what XLA gives."""
+    ours, theirs = run_both(fn, *args, **kwargs)
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert_close(a, b, rtol, atol)
