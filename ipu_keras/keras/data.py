@@ -38,10 +38,11 @@ class Plan:
     steps_per_execution: int
 
 
-def steps_for(steps: int | None, steps_per_execution: int) -> int:
+def steps_for(what: str, steps: int | None, steps_per_execution: int) -> int:
     """Steps of one execution: no more than there are.
 
     Args:
+        what: for messages.
         steps: number of batches, None when unknown.
         steps_per_execution: as compiled.
 
@@ -52,7 +53,8 @@ def steps_for(steps: int | None, steps_per_execution: int) -> int:
         return steps_per_execution
     if steps_per_execution > steps:
         logger.warning(
-            "steps_per_execution=%d is more than the %d step(s) of this call; using %d for it.",
+            "%s: steps_per_execution=%d is more than the %d step(s) of this call; using %d for it.",
+            what,
             steps_per_execution,
             steps,
             steps,
@@ -62,8 +64,7 @@ def steps_for(steps: int | None, steps_per_execution: int) -> int:
         divisors = [d for d in range(1, steps + 1) if steps % d == 0]
         near = min(divisors, key=lambda d: abs(d - steps_per_execution))
         raise DataError(
-            f"steps_per_execution={steps_per_execution} must be a divisor of the number of steps, which is "
-            f"{steps}: each "
+            f"{what}: steps_per_execution={steps_per_execution} must be a divisor of the {steps} steps: each "
             f"device execution runs that many steps. Try compile(steps_per_execution={near}), or "
             f"{steps // steps_per_execution * steps_per_execution} steps."
         )
@@ -99,10 +100,10 @@ def plan(
     if adapter.is_py_dataset(x):
         known = x.num_batches
         total = steps or (int(known) if known else None)
-        return Plan(total, steps_for(total, steps_per_execution))
+        return Plan(total, steps_for(what, total, steps_per_execution))
     samples = length if length is not None else _samples(x)
     if samples is None:  # a generator: its shapes are seen as it runs
-        return Plan(steps, steps_for(steps, steps_per_execution))
+        return Plan(steps, steps_for(what, steps, steps_per_execution))
     for leaf in tf.nest.flatten(x):
         if leaf is not None and np.asarray(leaf).dtype.kind in "OSU" if isinstance(leaf, np.ndarray) else False:
             raise DataError(_string_message(what, leaf.dtype))
@@ -128,7 +129,7 @@ def _plan_arrays(what: str, samples: int, batch: int, steps: int | None, spe: in
     total = steps or (full + (1 if rest else 0))
     if total == 0:
         raise DataError(f"{what}: there are no samples.")
-    return Plan(total, steps_for(total, spe))
+    return Plan(total, steps_for(what, total, spe))
 
 
 def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial: bool) -> Plan:
@@ -154,9 +155,9 @@ def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial:
                 f"{what}: When providing an infinite dataset, say how many batches to take: steps_per_epoch= in fit, "
                 "steps= in evaluate and predict, validation_steps= for validation data."
             )
-        return Plan(steps, steps_for(steps, spe))
+        return Plan(steps, steps_for(what, steps, spe))
     if length < 0:
-        return Plan(steps, steps_for(steps, spe))
+        return Plan(steps, steps_for(what, steps, spe))
     if length == 0:
         raise DataError(
             f"{what}: the dataset has no batches (with drop_remainder=True a batch larger than it leaves none)."
@@ -167,7 +168,7 @@ def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial:
             "Use .repeat(), or fewer steps."
         )
     total = steps or length
-    return Plan(total, steps_for(total, spe))
+    return Plan(total, steps_for(what, total, spe))
 
 
 def split_lengths(x: Any, validation_split: float) -> tuple[int, int] | None:

@@ -130,7 +130,7 @@ class IPUModel:
         method = super().evaluate  # type: ignore[misc]
         if kwargs.get("_use_cached_eval_dataset"):
             compiled: int = self.__dict__.get("_ipu_compiled_steps") or self.steps_per_execution  # type: ignore[attr-defined]
-            choose = functools.partial(data.steps_for, steps_per_execution=compiled)
+            choose = functools.partial(data.steps_for, "the validation of fit", steps_per_execution=compiled)
             with adapter.eval_iterator_steps(self, choose) as steps, _calling(self, "the validation of fit", steps):
                 return method(*args, **kwargs)
         given = _arguments(method, args, kwargs)

@@ -130,7 +130,7 @@ class FunctionRunner:
     def _prepared(self, names: LayerNames) -> Iterator[None]:
         function, (args, kwargs) = self._function(), self._pending
         with adapter.trace_scopes(names):
-            if hasattr(function, "get_concrete_function"):
+            if function is not None and hasattr(function, "get_concrete_function"):
                 # Variables that it creates on its first call must be created outside the trace around it.
                 specs = tf.nest.map_structure(_spec, (args, kwargs))
                 function.get_concrete_function(*specs[0], **specs[1])
