@@ -207,7 +207,10 @@ def _plan(
         x,
         batch_size=batch,
         steps=steps,
-        steps_per_execution=steps_per_execution or model.steps_per_execution,
+        # Within a call (a callback that evaluates) the model's own attribute may be reduced for that call.
+        steps_per_execution=steps_per_execution
+        or model.__dict__.get("_ipu_compiled_steps")
+        or model.steps_per_execution,
         partial=model._ipu_strategy.partial_batch == "compile",
         length=length,
     )

@@ -16,6 +16,7 @@ from ipu_keras.keras import adapter
 from ipu_keras.keras.model import model_class
 from ipu_keras.keras.refusals import InsideFunctionError, ModeError
 from ipu_keras.keras.run import FunctionRunner
+from ipu_keras.target import Target, resolve
 
 __all__ = ["IPUStrategy", "IPUStrategyV1"]
 
@@ -45,6 +46,7 @@ class IPUStrategy(tf.distribute.Strategy):
 
     Raises:
         ConfigError: an argument that cannot be.
+        UnknownTargetError: there is no such target; offers the nearest name.
 
     Example:
         >>> import keras
@@ -61,7 +63,7 @@ class IPUStrategy(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
         *,
-        target: Any = "gc200",
+        target: str | Target = "gc200",
         options: dict[str, Any] | None = None,
         partial_batch: str = "error",
         threads: int | None = None,
@@ -77,7 +79,7 @@ class IPUStrategy(tf.distribute.Strategy):
         self._device = ipu_device
         self._extend = enable_keras_extensions
         self._dataset_iterators = enable_dataset_iterators
-        self.target = target
+        self.target = resolve(target)
         self.options = options
         self.partial_batch = partial_batch
         self.engine_options = {"threads": threads, "strict": strict}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -92,6 +93,7 @@ class _Function:
             engine_options=strategy.engine_options,
         )
         self._last: tuple[Any, Any] | None = None
+        self._lock = threading.Lock()
 
     def _scopes(self, names: LayerNames) -> Any:
         return _Remember(self, adapter.trace_scopes(names, self._model))
@@ -110,6 +112,10 @@ class _Function:
 
     def _run(self, batches: list[_Batch]) -> list[tuple[Any, dict[int, np.ndarray], int]]:
         """Runs batches in order: one execution for all that are alike. Gives program, results and steps of each."""
+        with self._lock:  # an engine and its buffers serve one thread at a time
+            return self._run_groups(batches)
+
+    def _run_groups(self, batches: list[_Batch]) -> list[tuple[Any, dict[int, np.ndarray], int]]:
         done = []
         start = 0
         while start < len(batches):
@@ -129,7 +135,7 @@ class _Function:
         if last is not None and last[0] == signature and _same_nesting(last[1][0], structure):
             return last[1][1]
         program = self.session.program((structure,), signature)
-        self._last = (signature, (structure, program))
+        self._last = (signature, (tf.nest.map_structure(lambda _: None, structure), program))
         return program
 
     def _stack(self, batches: list[_Batch], signature: Signature) -> list[Any]:
@@ -219,14 +225,14 @@ def _batch_size(signature: Signature) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _same_nesting(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
+def _same_nesting(skeleton: Any, structure: Any) -> bool:
+    if skeleton is None:
+        return not isinstance(structure, (dict, list, tuple))
+    if type(skeleton) is not type(structure):
         return False
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same_nesting(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(_same_nesting, a, b))
-    return True
+    if isinstance(skeleton, dict):
+        return skeleton.keys() == structure.keys() and all(_same_nesting(skeleton[k], structure[k]) for k in skeleton)
+    return len(skeleton) == len(structure) and all(map(_same_nesting, skeleton, structure))
 
 
 def _last_step(array: np.ndarray) -> Any:

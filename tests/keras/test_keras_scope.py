@@ -107,6 +107,8 @@ def test_strategy_object():
         IPUStrategy(partial_batch="pad")
     with pytest.raises(ipu_keras.errors.ConfigError, match="IPU"):
         IPUStrategy("/device:GPU:0")
+    with pytest.raises(ipu_keras.errors.UnknownTargetError, match="gc200"):
+        IPUStrategy(target="gc20")
 
 
 def test_without_extensions_models_stay_plain():

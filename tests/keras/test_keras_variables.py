@@ -20,6 +20,9 @@ CHANGES = {
         tf.IndexedSlices(tf.zeros((1, 7)), tf.constant([2]))
     ),
     "one element": lambda m: m.layers[0].kernel.value[0, 0].assign(3.0),
+    "compiled by XLA": lambda m: tf.function(
+        lambda: [v.value.assign_add(0.1 * tf.ones_like(v.value)) for v in m.trainable_variables], jit_compile=True
+    )(),
     "trained eagerly": lambda m: m.optimizer.apply([tf.ones_like(v.value) for v in m.trainable_variables]),
 }
 
