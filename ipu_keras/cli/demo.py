@@ -148,15 +148,12 @@ def layer_cycles(profile: Any) -> list[dict[str, Any]]:
     Args:
         profile: of an executable.
     """
-    rows: dict[str, dict[str, Any]] = {}
-    for entry in profile.layers:
-        layer = str(entry.layer)
-        if not layer or layer in {"loss", "optimizer"} or layer.startswith("metrics"):
-            continue
-        row = rows.setdefault(layer, {"layer": layer, "cycles": 0, "phases": {}})
-        row["cycles"] += int(entry.cycles)
-        row["phases"][entry.phase] = row["phases"].get(entry.phase, 0) + int(entry.cycles)
-    return sorted(rows.values(), key=lambda row: (-row["cycles"], row["layer"]))
+    rows = [
+        {"layer": cost.layer, "cycles": round(cost.cycles), "phases": {p: round(c) for p, c in cost.phases.items()}}
+        for cost in profile.layers
+        if cost.layer and cost.layer not in {"loss", "optimizer"} and not cost.layer.startswith("metrics")
+    ]
+    return sorted(rows, key=lambda row: (-row["cycles"], row["layer"]))
 
 
 @contextlib.contextmanager
