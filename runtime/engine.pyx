@@ -16,6 +16,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from openmp cimport omp_get_num_threads, omp_set_dynamic
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from ipu_runtime.codelets.conv cimport prepare_conv, run_conv
 from ipu_runtime.codelets.copy cimport run_copy
@@ -264,6 +265,43 @@ cdef class Engine:
             StrictModeError: in strict mode, an illegal access.
         """
         global _executions
+        held, results = self._bind(feeds, repeat)
+        _executions += 1
+        if self.strict:
+            self._run_strict(repeat)
+        else:
+            with blas.one_thread():
+                self._run_threads(repeat)
+        return results
+
+    def time_steps(self, feeds):
+        """Host seconds of each step of one execution on one thread, for profiling the emulator itself.
+
+        Args:
+            feeds: as for `run`, with `repeat` 1.
+
+        Returns:
+            float64 array, one for each step. States change as in a run.
+        """
+        cdef long pc, g
+        cdef Step *step
+        cdef timespec begin, end
+        cdef double[::1] seconds = np.zeros(self.n_steps)
+        held = self._bind(feeds, 1)
+        with blas.one_thread():
+            for pc in range(self.n_steps):
+                step = &self.steps[pc]
+                clock_gettime(CLOCK_MONOTONIC, &begin)
+                if step.kind < REPEAT:
+                    for g in range(step.first, step.last):
+                        self.rows(&self.groups[g], step.kind, 0, self.groups[g].n, 0, 0)
+                clock_gettime(CLOCK_MONOTONIC, &end)
+                seconds[pc] = (end.tv_sec - begin.tv_sec) + 1e-9 * (end.tv_nsec - begin.tv_nsec)
+        del held
+        return np.asarray(seconds)
+
+    cdef _bind(self, feeds, long repeat):
+        """Point the slots at host arrays; returns (arrays that must stay alive, results)."""
         held = []
         results = {}
         if set(feeds) != set(self.feeds):
@@ -276,13 +314,7 @@ cdef class Engine:
             array = np.empty((repeat, *spec["shape"]), NUMPY[spec["dtype"]])
             results[index] = array
             self._slot(spec["slot"], array, repeat)
-        _executions += 1
-        if self.strict:
-            self._run_strict(repeat)
-        else:
-            with blas.one_thread():
-                self._run_threads(repeat)
-        return results
+        return held, results
 
     cdef _slot(self, int slot, array, long repeat):
         self.slots[slot].base = <char *><size_t>array.ctypes.data

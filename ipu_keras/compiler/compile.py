@@ -13,6 +13,7 @@ from ipu_keras.compiler.executable import Executable
 from ipu_keras.compiler.layout import Layout, spread, whole
 from ipu_keras.compiler.lower import LOWERINGS, unsupported
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, RawStep, Var, copy_group, host_rows
+from ipu_keras.compiler.fits import check_memory
 from ipu_keras.compiler.memory import lifetimes, place
 from ipu_keras.compiler.move import Rows, plan_move
 from ipu_keras.compiler.options import resolve_options
@@ -69,6 +70,7 @@ def compile_module(
         raise _unsupported(name, found)
     graph = _run(graph, check, found, name)
     program = _Lowering(graph, chip, opts, dict(state or {}), names, name).program()
+    check_memory(program)
     return Executable(program, compile_seconds=time.perf_counter() - started, options=opts)
 
 

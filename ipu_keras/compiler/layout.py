@@ -294,7 +294,9 @@ def spread(view: tuple[int, ...], itemsize: int, tiles: int, least_bytes: int = 
     want = max(1, min(tiles, -(-total // least_bytes)))
     parts = []
     for d, n in enumerate(view):
-        p = 1 if d in locked else max(1, min(n, want))
+        # The innermost dimension keeps runs of eight elements together: copies of single elements cost most.
+        most = -(-n // 8) if d == len(view) - 1 and d > 0 else n
+        p = 1 if d in locked else max(1, min(most, want))
         # Equal pieces: 32 rows over 20 tiles need 2 rows on a tile, so 16 tiles do as well.
         p = -(-n // -(-n // p)) if n else 1
         parts.append(p)

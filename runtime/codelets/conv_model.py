@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_runtime.codelets.dot_model import amp_cycles
+from ipu_runtime.codelets.dot_model import amp_cycles, transpose_cycles
 from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, pointers, product
 from ipu_runtime.opcodes import DTYPES
 from ipu_runtime.program import GroupView
@@ -72,10 +72,16 @@ class Conv:
         dtype = DTYPES[int(g.params[1])].name
         taps, outs = product(k, g.rows), product([batch, *o], g.rows)
         load = target.weight_load_bytes_per_cycle
+        if g.params[2]:
+            # Batch last: every input is transposed on the tile first.
+            _, s, _, _ = self._dims(g)
+            turn = transpose_cycles(product([groups, ic, *s], g.rows), batch, dtype)
+        else:
+            turn = np.zeros(1, np.int64)
         one_by_one = groups * amp_cycles(outs, ic, oc, dtype, load)
         length = o[-1] if nd else np.ones(1, np.int64)
         many = nx1_cycles(outs // np.maximum(length, 1), length, taps, ic, oc, groups, dtype, load)
-        return np.broadcast_to(np.where(taps == 1, one_by_one, many), g.rows)
+        return np.broadcast_to(np.where(taps == 1, one_by_one, many) + turn, g.rows)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Three pointers, the sizes, a work list entry for each tap and worker."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_keras.compiler.layout import Ints, even
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup
-from ipu_keras.compiler.lower.dot import finish
+from ipu_keras.compiler.lower.dot import finish, inner_is
 from ipu_keras.compiler.lower.named import Cut, Grid, Name
 from ipu_keras.compiler.plan.conv import ConvShape, plan_conv
 from ipu_keras.graph.ir import Node
@@ -49,7 +49,9 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     shape = ConvShape(
         groups, size["b"], size["c"], size["n"], *(tuple(size[n] for n in ns) for ns in (s_names, o_names, k_names))
     )
-    plan = plan_conv(shape, x.dtype, ctx.target, ctx.options["available_memory_proportion"])
+    # Gradients of weights convolve over the batch: there "b" is the innermost dimension, and stays it.
+    swapped = inner_is(ctx, x, (lhs[0],))
+    plan = plan_conv(shape, x.dtype, ctx.target, ctx.options["available_memory_proportion"], swapped)
     g, b, o, n, c = plan.parts
     cuts: dict[Name, Cut] = {"g": even(groups, g), "b": even(size["b"], b)}
     for i in range(nd):
@@ -78,14 +80,17 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     whole: dict[Name, tuple[Name | None, Cut]] = {
         k: (None, (np.zeros(1, np.int64), np.full(1, size[k], np.int64))) for k in k_names
     }
-    lx = grid.layout(x_dims, [size[d] for d in x_dims], [*head, "b", *s_names, "c"], s_other)
-    lw = grid.layout(w_dims, [size[d] for d in w_dims], [*head, *k_names, "c", "n"], whole)
+    x_order = ["c", *s_names, "b"] if swapped else ["b", *s_names, "c"]
+    w_order = ["c", *k_names, "n"] if swapped else [*k_names, "c", "n"]
+    y_order = [*o_names, "b", "n"] if swapped else ["b", *o_names, "n"]
+    lx = grid.layout(x_dims, [size[d] for d in x_dims], [*head, *x_order], s_other)
+    lw = grid.layout(w_dims, [size[d] for d in w_dims], [*head, *w_order], whole)
     xx, ww = ctx.need(x, lx), ctx.need(w, lw)
-    partial, depth = grid.partial(["c"], y_dims, [size[d] for d in y_dims], [*head, "b", *o_names, "n"])
+    partial, depth = grid.partial(["c"], y_dims, [size[d] for d in y_dims], [*head, *y_order])
     var = ctx.var(partial, 4)
     flat = grid.flat
     columns: list[Any] = [flat, *(grid.extent([name]) for name in ("g", "b", "c", "n"))]
-    params = [nd, DTYPE_NUMBER[x.dtype]]
+    params = [nd, DTYPE_NUMBER[x.dtype], int(swapped)]
     for i in range(nd):
         start, stop = s_other[("s", i)][1]
         columns += [grid.spread(("o", i), stop - start), grid.extent([("o", i)]), np.array([size[("k", i)]])]

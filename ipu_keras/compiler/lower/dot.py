@@ -16,7 +16,7 @@ from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER
 
 
-def _inner_is(ctx: Context, value: Value, dims: tuple[int, ...]) -> bool:
+def inner_is(ctx: Context, value: Value, dims: tuple[int, ...]) -> bool:
     """Whether the value's innermost dimension in memory now is one of `dims`, so that copies stay contiguous."""
     here = ctx.find(value)
     order = tuple(range(len(value.shape)))
@@ -54,7 +54,7 @@ def lower_dot(ctx: Context, node: Node) -> None:
             cuts[name] = even(size[name], p)
     grid = Grid(cuts)
     bs, ms, ns, ks = (names[kind] for kind in "bmnk")
-    ta, tb = not _inner_is(ctx, a, ca), _inner_is(ctx, b, cb)
+    ta, tb = not inner_is(ctx, a, ca), inner_is(ctx, b, cb)
     la = grid.layout([name_a[d] for d in range(len(a.shape))], a.shape, [*bs, *ks, *ms] if ta else [*bs, *ms, *ks])
     lb = grid.layout([name_b[d] for d in range(len(b.shape))], b.shape, [*bs, *ns, *ks] if tb else [*bs, *ks, *ns])
     xa, xb = ctx.need(a, la), ctx.need(b, lb)

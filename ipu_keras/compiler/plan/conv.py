@@ -41,7 +41,9 @@ class ConvPlan:
 
 
 @lru_cache(maxsize=4096)
-def plan_conv(shape: ConvShape, dtype: str, target: Target, proportion: float = 0.6) -> ConvPlan:
+def plan_conv(
+    shape: ConvShape, dtype: str, target: Target, proportion: float = 0.6, batch_last: bool = False
+) -> ConvPlan:
     """The cheapest split by the cycle model; see `plan.dot` for the terms and the memory bound."""
     size = 2 if dtype == "f16" else 4
     tiles = target.tiles
@@ -68,7 +70,15 @@ def plan_conv(shape: ConvShape, dtype: str, target: Target, proportion: float = 
     inputs = g1 * b1 * rows_in * inner_in * c1
     weights = g1 * taps * c1 * n1
     outs = g1 * b1 * o1 * outer * n1
-    exchange = (inputs + weights) * size / target.exchange_bytes_per_cycle
+    # Channels that are cut make every point a fragment of its own; whole, rows of points are contiguous.
+    points_in = g1 * b1 * rows_in * inner_in
+    if batch_last:
+        runs_in, runs_w = np.where(b > 1, points_in * c1 // b1, g1 * c1), g1 * c1 * np.where(n > 1, taps, 1)
+    else:
+        runs_in, runs_w = np.where(c > 1, points_in, g1 * b1), g1 * taps * np.where(n > 1, c1, 1)
+    per_byte = 1 / target.exchange_bytes_per_cycle
+    exchange = inputs * size * per_byte + target.fragment_cycles * runs_in
+    exchange = exchange + (1 - 1 / (b * o)) * (weights * size * per_byte + target.fragment_cycles * runs_w)
     load = target.weight_load_bytes_per_cycle
     length = shape.outs[-1] if len(shape.outs) > 1 else 1
     points = b1 * o1 * outer
@@ -79,7 +89,8 @@ def plan_conv(shape: ConvShape, dtype: str, target: Target, proportion: float = 
     mine = -(-outs // c)
     reduce = np.where(
         c > 1,
-        mine * c * 4 / target.exchange_bytes_per_cycle
+        mine * c * 4 * per_byte
+        + target.fragment_cycles * c
         + 2 * target.sync_cycles
         + target.exchange_fixed_cycles
         + 6 * (32 + (3 * c + 7) * (mine / 24)),

@@ -71,7 +71,11 @@ def plan_dot(batch: int, m: int, n: int, k: int, dtype: str, target: Target, pro
     fits = gb * gm * gn * gk <= tiles
     gb, gm, gn, gk = gb[fits], gm[fits], gn[fits], gk[fits]
     b1, m1, n1, k1 = -(-batch // gb), -(-m // gm), -(-n // gn), -(-k // gk)
-    exchange = (b1 * (m1 * k1 + k1 * n1) * size) / target.exchange_bytes_per_cycle
+    # Inputs that lie on the tile already are discounted (hardware.md 4); every contiguous run is one fragment.
+    runs_a, runs_b = b1 * np.where(gk > 1, m1, 1), b1 * np.where(gn > 1, k1, 1)
+    per_byte = 1 / target.exchange_bytes_per_cycle
+    exchange = (1 - 1 / (2 * gn)) * (b1 * m1 * k1 * size * per_byte + target.fragment_cycles * runs_a)
+    exchange = exchange + (1 - 1 / (gb * gm)) * (b1 * k1 * n1 * size * per_byte + target.fragment_cycles * runs_b)
     if dtype in ("f32", "f16"):
         vertex = b1 * amp_cycles(m1, k1, n1, dtype, target.weight_load_bytes_per_cycle)
     else:
@@ -80,7 +84,8 @@ def plan_dot(batch: int, m: int, n: int, k: int, dtype: str, target: Target, pro
     mine = -(-outs // gk)
     reduce = np.where(
         gk > 1,
-        mine * gk * 4 / target.exchange_bytes_per_cycle
+        mine * gk * 4 * per_byte
+        + target.fragment_cycles * gk
         + target.sync_cycles * 2
         + target.exchange_fixed_cycles
         + 6 * (32 + (3 * gk + 7) * (mine / 4 / 6)),

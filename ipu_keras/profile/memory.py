@@ -1,0 +1,110 @@
+"""Memory of a program, tile by tile and by category, from the program's own tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_runtime.program import CATEGORIES, Program
+
+Ints = NDArray[np.int64]
+
+
+class Tensor(NamedTuple):
+    """One of the largest variables on a tile: its bytes there, what it is, and its layer."""
+
+    nbytes: int
+    category: str
+    layer: str
+    name: str
+
+
+@dataclass
+class MemoryReport:
+    """Does it fit?
+
+    Attributes:
+        limit: bytes of a tile.
+        by_tile: bytes that each tile needs, placed variables (with the gaps of their placement) and fixed bytes.
+        fixed: category -> bytes by tile of code, vertex state, exchange code, stacks.
+        always_live_bytes: bytes over all tiles that live through the whole program.
+        peak_bytes: bytes over all tiles live at the fullest step, always-live ones included.
+        peak_step: that step.
+    """
+
+    limit: int
+    by_tile: Ints
+    fixed: dict[str, Ints]
+    always_live_bytes: int
+    peak_bytes: int
+    peak_step: int
+
+    @property
+    def max_tile_bytes(self) -> int:
+        """Bytes of the fullest tile."""
+        return int(self.by_tile.max(initial=0))
+
+    @property
+    def fullest_tile(self) -> int:
+        """Its number."""
+        return int(self.by_tile.argmax())
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all tiles."""
+        return int(self.by_tile.sum())
+
+    @property
+    def fits(self) -> bool:
+        """Whether every tile has room."""
+        return self.max_tile_bytes <= self.limit
+
+
+def memory_report(program: Program) -> MemoryReport:
+    """Add up every byte of a program."""
+    from ipu_keras.compiler.assemble import fixed_bytes
+
+    fixed = fixed_bytes(program)
+    tiles = program.tile_count
+    cells = program.cells.astype(np.int64)
+    ends = np.zeros(tiles, np.int64)
+    np.maximum.at(ends, cells[:, 0], cells[:, 1] + cells[:, 2])
+    extra = np.sum(list(fixed.values()), axis=0)
+    sizes = np.bincount(np.repeat(np.arange(len(program.variables)), program.variables[:, 4]), cells[:, 2], len(program.variables))
+    steps = len(program.steps)
+    change = np.zeros(steps + 1)
+    np.add.at(change, program.variables[:, 1], sizes)
+    np.add.at(change, np.minimum(program.variables[:, 2] + 1, steps), -sizes)
+    live = np.cumsum(change)[:steps]
+    always = (program.variables[:, 1] == 0) & (program.variables[:, 2] >= steps - 1)
+    total_fixed = int(extra.sum())
+    peak_step = int(live.argmax()) if steps else 0
+    return MemoryReport(
+        int(program.header["target"]["bytes_per_tile"]),
+        ends + extra,
+        fixed,
+        int(sizes[always].sum()) + total_fixed,
+        int(live.max(initial=0)) + total_fixed,
+        peak_step,
+    )
+
+
+def largest_on_tile(program: Program, tile: int, most: int = 8) -> list[Tensor]:
+    """The largest variables on a tile."""
+    owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
+    here = np.flatnonzero(program.cells[:, 0] == tile)
+    order = here[np.argsort(-program.cells[here, 2], kind="stable")][:most]
+    found = []
+    for at in order.tolist():
+        variable = program.variables[owner[at]]
+        layer, _, name = _parts(program.header["labels"][int(variable[5])])
+        found.append(Tensor(int(program.cells[at, 2]), CATEGORIES[int(variable[0])], layer, name))
+    return found
+
+
+def _parts(label: str) -> tuple[str, str, str]:
+    layer, phase, name = (label.split("|", 2) + ["", ""])[:3]
+    return layer, phase, name

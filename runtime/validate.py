@@ -1,0 +1,337 @@
+"""Checks a program from a file as if somebody had written it by hand: every index, size and offset, before any use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.model import Ints
+from ipu_runtime.errors import ExecutableFormatError
+from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, DTYPES, OPS
+from ipu_runtime.program import CATEGORIES, COMPUTE, END, GroupView, Program, REPEAT, STREAM_IN, STREAM_OUT
+
+MAX_TILES = 1 << 20
+MAX_TILE_BYTES = 1 << 30
+
+
+def _need(condition: Any, text: str) -> None:
+    if not condition:
+        raise ExecutableFormatError(text)
+
+
+def validate(program: Program) -> None:
+    """Raise ExecutableFormatError unless an engine may run the program.
+
+    Every vertex's operands lie inside its tile's memory, every copy inside a tile or a host array, every code (kind,
+    codelet, operation, dtype, register) exists.
+    """
+    try:
+        _header(program)
+        _tables(program)
+        host = _host_sizes(program)
+        kinds = _steps(program, host)
+        for index in range(len(program.groups)):
+            _need(index in kinds, f"group {index} belongs to no step, state or constant")
+            kind, size = kinds[index]
+            _group(program, index, kind, size)
+    except ExecutableFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise ExecutableFormatError(f"malformed program: {error!r}") from error
+
+
+def _header(program: Program) -> None:
+    header = program.header
+    _need(isinstance(header, dict), "the header is not an object")
+    target = header["target"]
+    for name in ("tiles", "bytes_per_tile", "clock_hz", "exchange_bytes_per_cycle", "memcpy_bytes_per_cycle",
+                 "weight_load_bytes_per_cycle", "sync_cycles", "exchange_fixed_cycles", "fragment_cycles",
+                 "host_bytes_per_second", "host_fixed_cycles"):  # fmt: skip
+        _need(isinstance(target[name], (int, float)) and target[name] > 0, f"target.{name} is not a positive number")
+    _need(isinstance(target["tiles"], int) and target["tiles"] <= MAX_TILES, "target.tiles")
+    used = header["used_bytes"]
+    _need(isinstance(used, int) and 0 <= used <= MAX_TILE_BYTES, "used_bytes")
+    _need(isinstance(header["slots"], int) and 0 <= header["slots"] <= 1 << 20, "slots")
+    for kind in ("feeds", "outputs", "states"):
+        for entry in header[kind]:
+            _need(entry["dtype"] in DTYPE_NUMBER, f"{kind}: dtype {entry['dtype']!r}")
+            _need(all(isinstance(n, int) and n >= 0 for n in entry["shape"]), f"{kind}: shape {entry['shape']!r}")
+    slots = [entry["slot"] for kind in ("feeds", "outputs") for entry in header[kind]]
+    _need(sorted(slots) == list(range(header["slots"])), "every slot belongs to one feed or output")
+    _need(all(isinstance(t, str) for t in header["labels"]), "labels are texts")
+
+
+def _tables(program: Program) -> None:
+    groups, columns = program.groups, program.columns
+    if len(groups):
+        _need((groups >= 0).all(), "a group has a negative number")
+        _need((groups[:, 0] < len(registry.MODELS)).all(), "a group has an unknown codelet")
+        _need((groups[:, 2] + groups[:, 3] <= len(program.params)).all(), "a group's parameters leave the table")
+        _need((groups[:, 4] + groups[:, 5] <= len(columns)).all(), "a group's columns leave the table")
+        _need((groups[:, 5] >= 1).all() and (groups[:, 1] >= 1).all(), "a group without rows or columns")
+        _need((groups[:, 1] < 1 << 31).all(), "a group with too many rows")
+    if len(columns):
+        _need((columns >= 0).all() and (columns.sum(1) <= len(program.data)).all(), "a column leaves the data")
+    for codelet, rows, _, _, first, n in groups.tolist():
+        length = columns[first : first + n, 1]
+        _need(((length == 1) | (length == rows)).all(), f"a column of codelet {codelet} has another length than its rows")
+    variables, cells = program.variables, program.cells
+    if len(variables):
+        _need((variables >= 0).all() and (variables[:, 0] < len(CATEGORIES)).all(), "a variable's category or life")
+        _need((variables[:, 3].astype(np.int64) + variables[:, 4] <= len(cells)).all(), "a variable's cells")
+        _need((variables[:, 5] < len(program.header["labels"])).all(), "a variable's label")
+        _need(int(variables[:, 4].sum(dtype=np.int64)) == len(cells), "cells without a variable")
+    if len(cells):
+        wide = cells.astype(np.int64)
+        _need((wide >= 0).all() and (wide[:, 0] < program.tile_count).all(), "a cell's tile")
+        _need((wide[:, 1] + wide[:, 2] <= program.header["used_bytes"]).all(), "a cell leaves its tile")
+
+
+def _host_sizes(program: Program) -> dict[int, int]:
+    """Bytes of one iteration of each host slot."""
+    sizes = {}
+    for kind in ("feeds", "outputs"):
+        for entry in program.header[kind]:
+            sizes[entry["slot"]] = _bytes(entry)
+    return sizes
+
+
+def _bytes(entry: Any) -> int:
+    count = 1
+    for n in entry["shape"]:
+        count *= n
+    _need(count < 1 << 40, "an array is too large")
+    return int(count * DTYPES[DTYPE_NUMBER[entry["dtype"]]].itemsize)
+
+
+def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]:
+    """Kind, and for streams the host array's bytes, of each group; loops must be closed and not nested."""
+    kinds: dict[int, tuple[int, int]] = {}
+    inputs = {f["slot"] for f in program.header["feeds"]}
+    depth, at = 0, 0
+    for kind, first, last, label in program.steps.tolist():
+        _need(0 <= kind <= END, f"a step has kind {kind}")
+        _need(first == at and first <= last <= len(program.groups), "a step's groups are out of order")
+        _need(0 <= label < max(1, len(program.header["labels"])), "a step's label")
+        at = last
+        if kind == REPEAT:
+            depth += 1
+        elif kind == END:
+            depth -= 1
+        _need(0 <= depth <= 1, "loops are nested or not closed")
+        _need(kind < REPEAT or first == last, "a control step has groups")
+        for group in range(first, last):
+            size = -1
+            if kind in (STREAM_IN, STREAM_OUT):
+                slot = int(program.group(group).params[2])
+                _need(slot in host and (slot in inputs) == (kind == STREAM_IN), f"group {group}: slot {slot}")
+                size = host[slot]
+            kinds[group] = (kind, size)
+    _need(depth == 0, "a loop is not closed")
+    _need(len(program.header["group_labels"]) >= at, "a group has no label")
+    for state in program.header["states"]:
+        for name, kind in (("write", STREAM_IN), ("read", STREAM_OUT)):
+            for group in _range(state[name], len(program.groups)):
+                kinds[group] = (kind, _bytes(state))
+    for constant in program.header["constants"]:
+        first, n = constant["first"], constant["nbytes"]
+        _need(isinstance(first, int) and isinstance(n, int) and 0 <= first <= first + n <= len(program.blob), "a constant")
+        for group in _range(constant["groups"], len(program.groups)):
+            kinds[group] = (STREAM_IN, n)
+    return kinds
+
+
+def _range(pair: Any, most: int) -> range:
+    first, last = pair
+    _need(isinstance(first, int) and isinstance(last, int) and 0 <= first <= last <= most, "a range of groups")
+    return range(first, last)
+
+
+def _group(program: Program, index: int, kind: int, host_bytes: int) -> None:
+    g = program.group(index)
+    is_copy = g.codelet == registry.COPY
+    _need(is_copy == (kind != COMPUTE), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
+    SHAPES[g.codelet](g)
+    limit, tiles = int(program.header["used_bytes"]), program.tile_count
+    for side, operand in enumerate(registry.MODELS[g.codelet].operands(g)):
+        tile = np.broadcast_to(g.col(side if is_copy else 0), g.rows)
+        on_host = is_copy and ((kind == STREAM_IN and side == 0) or (kind == STREAM_OUT and side == 1))
+        offset, nbytes = np.broadcast_to(operand.offset, g.rows), np.broadcast_to(operand.nbytes, g.rows)
+        bound = host_bytes if on_host else limit
+        _need(((tile >= 0) & (tile < tiles)).all(), f"group {index}: a tile out of range")
+        _need((nbytes >= 0).all() and (offset >= 0).all() and (offset + nbytes <= bound).all(),
+              f"group {index} ({registry.MODELS[g.codelet].name}): an operand leaves its memory")  # fmt: skip
+
+
+def _counts(g: GroupView, params: int, columns: int) -> None:
+    _need(len(g.params) == params and len(g.columns) == columns, f"codelet {g.codelet}: wrong number of parameters or columns")
+
+
+def _positive(*columns: Ints) -> None:
+    for column in columns:
+        _need((column >= 0).all(), "a negative extent")
+
+
+def _rank(value: int, most: int = 8, least: int = 1) -> int:
+    _need(least <= value <= most, f"rank {value}")
+    return int(value)
+
+
+def _dtype(number: int) -> int:
+    _need(0 <= number < len(DTYPES), f"dtype {number}")
+    return int(number)
+
+
+def _op(number: int) -> int:
+    _need(0 <= number < len(OPS), f"operation {number}")
+    return int(number)
+
+
+def _copy(g: GroupView) -> None:
+    _need(len(g.params) == 3 and g.params[1] in (1, 2, 4, 8), "a copy's element size")
+    nd = _rank(int(g.params[0]), 8, 0)
+    _counts(g, 3, 4 + 3 * nd)
+    for d in range(nd):
+        _need((g.col(4 + 3 * d) >= 1).all(), "a copy of no elements")
+
+
+def _words(words: Any, regs: int, writable_from: int, sizes: dict[int, int], slot: int) -> None:
+    """A body of operations: codes exist, registers exist, constants are not written, no register overflows."""
+    by_number = {n: name for name, n in OPS.items()}
+    for is_convert, op, dtype, dst, a, b, c in words.tolist():
+        _need(is_convert in (0, 1), "a body's operation")
+        _dtype(dtype)
+        if is_convert:
+            out, arity = DTYPES[_dtype(op)].itemsize, 1
+        else:
+            name = by_number[_op(op)]
+            arity = ARITY[name]
+            out = 1 if name.startswith("compare") or name == "is-finite" else DTYPES[dtype].itemsize
+        _need(writable_from <= dst < regs, "a body writes to an operand or constant")
+        _need(all(0 <= r < regs for r in (a, b, c)), "a body's register")
+        _need(out <= sizes.get(dst, slot), "a body's result does not fit its register")
+        for r, is_pred in zip((a, b, c)[:arity], (not is_convert and by_number[op] == "select", False, False)):
+            _need((1 if is_pred else DTYPES[dtype].itemsize) <= sizes.get(r, slot), "a body's operand is too small")
+
+
+def _map(g: GroupView) -> None:
+    _need(len(g.params) >= 8, "a map without parameters")
+    rank, n_in, n_out, n_const, n_tmp, n_body, chunk, slot = (int(v) for v in g.params[:8])
+    _rank(rank)
+    _need(all(0 <= n <= 4096 for n in (n_in, n_out, n_const, n_tmp, n_body)) and n_out >= 1, "a map's counts")
+    _need(1 <= chunk <= 512 and slot in (1, 2, 4, 8), "a map's chunk")
+    _counts(g, 8 + 2 * n_in + 2 * n_out + 2 * n_const + 7 * n_body, 1 + rank + n_in + n_out)
+    _positive(*(g.col(1 + d) for d in range(rank)))
+    regs = n_in + n_const + n_tmp + n_out
+    sizes: dict[int, int] = {}
+    for i in range(n_in):
+        _need(0 <= g.params[8 + 2 * i] < 1 << rank and g.params[9 + 2 * i] in (1, 2, 4, 8), "a map's input")
+        sizes[i] = int(g.params[9 + 2 * i])
+    at = 8 + 2 * n_in
+    for i in range(n_out):
+        reg, size = int(g.params[at + 2 * i]), int(g.params[at + 2 * i + 1])
+        _need(0 <= reg < regs and size in (1, 2, 4, 8), "a map's output")
+        sizes[n_in + n_const + n_tmp + i] = size
+    at += 2 * n_out
+    for i in range(n_const):
+        sizes[n_in + i] = DTYPES[_dtype(int(g.params[at + 2 * i]))].itemsize
+    at += 2 * n_const
+    _words(g.params[at:].reshape(n_body, 7), regs, n_in + n_const, sizes, 8)
+
+
+def _reduce(g: GroupView) -> None:
+    _need(len(g.params) == 5, "a reduce's parameters")
+    rank = _rank(int(g.params[0]))
+    _counts(g, 5, 3 + rank)
+    _need(0 <= g.params[1] < 1 << rank, "a reduce's mask")
+    _op(int(g.params[2]))
+    _dtype(int(g.params[3]))
+    _positive(*(g.col(1 + d) for d in range(rank)))
+
+
+def _variadic(g: GroupView) -> None:
+    _need(len(g.params) >= 6, "a reduce's parameters")
+    rank, mask, n_ops, n_const, n_tmp, n_body = (int(v) for v in g.params[:6])
+    _rank(rank)
+    _need(0 <= mask < 1 << rank and 1 <= n_ops <= 16, "a reduce's mask or operands")
+    regs = 2 * n_ops + n_const + n_tmp
+    _need(all(0 <= n <= 64 for n in (n_const, n_tmp, n_body)) and regs <= 96, "a reduce's counts")
+    _counts(g, 6 + 3 * n_ops + 2 * n_const + 7 * n_body, 1 + rank + 2 * n_ops)
+    _positive(*(g.col(1 + d) for d in range(rank)))
+    sizes: dict[int, int] = {}
+    for k in range(n_ops):
+        size, reg = int(g.params[6 + 3 * k]), int(g.params[8 + 3 * k])
+        _need(size in (1, 2, 4, 8) and 0 <= reg < regs, "a reduce's operand")
+        sizes[k] = sizes[n_ops + k] = size
+    at = 6 + 3 * n_ops
+    for i in range(n_const):
+        sizes[2 * n_ops + i] = DTYPES[_dtype(int(g.params[at + 2 * i]))].itemsize
+    _words(g.params[at + 2 * n_const :].reshape(n_body, 7), regs, 2 * n_ops + n_const, sizes, 8)
+
+
+def _dot(g: GroupView) -> None:
+    _counts(g, 3, 8)
+    _dtype(int(g.params[0]))
+    _positive(*(g.col(i) for i in range(1, 5)))
+
+
+def _conv(g: GroupView) -> None:
+    _need(len(g.params) >= 3, "a convolution's parameters")
+    nd = _rank(int(g.params[0]), 3, 0)
+    _counts(g, 3 + 4 * nd, 8 + 4 * nd)
+    _dtype(int(g.params[1]))
+    _need(g.params[2] in (0, 1), "a convolution's order")
+    for d in range(nd):
+        _need((g.params[3 + 4 * d : 6 + 4 * d] >= 1).all() and g.params[6 + 4 * d] in (0, 1), "a convolution's window")
+        _positive(*(g.col(5 + 4 * d + i) for i in range(3)))
+    _positive(*(g.col(i) for i in range(1, 5)))
+
+
+def _window(g: GroupView) -> None:
+    extra = 1 if g.codelet == registry.SELECT_SCATTER else 0
+    _need(len(g.params) >= 4, "a window's parameters")
+    rank = _rank(int(g.params[0]))
+    _counts(g, 4 + 4 * rank + extra, 3 + 3 * rank + extra)
+    _op(int(g.params[1]))
+    _dtype(int(g.params[2]))
+    _need((g.params[4 : 4 + 4 * rank] >= 1).all(), "a window's sizes")
+    if extra:
+        _need(int(g.params[-1]) in {n for name, n in OPS.items() if name.startswith("compare")}, "a window's comparison")
+    for d in range(rank):
+        _positive(g.col(1 + 3 * d), g.col(2 + 3 * d))
+        reach = g.col(3 + 3 * d) + (g.col(2 + 3 * d) - 1) * g.params[5 + 4 * d]
+        _need((np.abs(reach) < 1 << 40).all(), "a window's reach")
+
+
+def _gather(g: GroupView) -> None:
+    _counts(g, 4, 8)
+    _need(g.params[0] in (1, 2, 4, 8) and g.params[1] in (1, 4, 8) and g.params[3] >= 1, "a gather's parameters")
+    _positive(*(g.col(i) for i in range(1, 5)))
+
+
+def _scatter(g: GroupView) -> None:
+    _counts(g, 5, 8)
+    _dtype(int(g.params[0]))
+    _op(int(g.params[2]))
+    _need(g.params[1] in (1, 4, 8) and g.params[4] >= 1, "a scatter's parameters")
+    _positive(*(g.col(i) for i in range(1, 5)))
+
+
+def _philox(g: GroupView) -> None:
+    _need(len(g.params) >= 2, "random bits' parameters")
+    rank = _rank(int(g.params[0]))
+    _counts(g, 2 + rank, 3 + 2 * rank)
+    _need(g.params[1] in (1, 2), "random bits' width")
+    for d in range(rank):
+        _positive(g.col(1 + 2 * d), g.col(2 + 2 * d))
+
+
+def _philox_next(g: GroupView) -> None:
+    _counts(g, 1, 3)
+
+
+SHAPES = (
+    _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next,
+)  # fmt: skip
