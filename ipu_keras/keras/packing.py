@@ -92,7 +92,7 @@ class SmallVariables:
             how many were written.
         """
         written = 0
-        for group, known, tensor in zip(self._groups, self._known, self._read(), strict=True):
+        for group, known, tensor in zip(self._groups, self._known, tfapi.call_in_this_thread(self._read), strict=True):
             value = np.asarray(tfapi.view(tensor))
             if self._all_valid and np.array_equal(value.view(np.uint8), known.view(np.uint8)):
                 continue
@@ -130,4 +130,4 @@ class SmallVariables:
             tensors: from `collect`.
         """
         if self._assign is not None:
-            self._assign(*tensors)
+            tfapi.call_in_this_thread(self._assign, *tensors)
