@@ -142,6 +142,11 @@ def execution_times(models: list[Any], data: Any, executions: int) -> list[list[
     return times
 
 
+def _phase(name: str) -> tuple[int, str]:
+    """Orders phases: forward, backward, then others by name."""
+    return (("forward", "backward").index(name) if name in ("forward", "backward") else 2, name)
+
+
 def layer_cycles(profile: Any) -> list[dict[str, Any]]:
     """Cycles of each Keras layer in one step, costliest first: layer, cycles, and cycles by phase (forward, ...).
 
@@ -149,7 +154,11 @@ def layer_cycles(profile: Any) -> list[dict[str, Any]]:
         profile: of an executable.
     """
     rows = [
-        {"layer": cost.layer, "cycles": round(cost.cycles), "phases": {p: round(c) for p, c in cost.phases.items()}}
+        {
+            "layer": cost.layer,
+            "cycles": round(cost.cycles),
+            "phases": {p: round(cost.phases[p]) for p in sorted(cost.phases, key=_phase)},
+        }
         for cost in profile.layers
         if cost.layer and cost.layer not in {"loss", "optimizer"} and not cost.layer.startswith("metrics")
     ]
