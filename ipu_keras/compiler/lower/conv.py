@@ -9,21 +9,34 @@ import numpy as np
 from ipu_keras.compiler.layout import Ints, even
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup
 from ipu_keras.compiler.lower.dot import finish, inner_is
-from ipu_keras.compiler.lower.named import Cut, Grid, Name
+from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
 from ipu_keras.compiler.plan.conv import ConvShape, plan_conv
+from ipu_keras.compiler.plan.dot import grains
 from ipu_keras.graph.ir import Node
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER
 
 
-def _halo(outs: Cut, size: int, window: tuple[Any, ...]) -> tuple[Cut, Ints]:
-    """Input intervals that output intervals read, and where each block's first window starts in its dilated block."""
-    taps, stride, pad, _, w_dilation, b_dilation, _ = window
-    low = outs[0] * stride - pad
-    high = (outs[1] - 1) * stride + (taps - 1) * w_dilation - pad
+def halo(outs: Cut, taps: Cut, size: int, window: tuple[Any, ...]) -> tuple[Cut, Ints]:
+    """Input intervals that intervals of outputs and taps read.
+
+    Args:
+        outs: intervals of outputs.
+        taps: intervals of taps.
+        size: extent of the input.
+        window: as in a node's attributes.
+
+    Returns:
+        Intervals of the input for each pair (outputs slowest), and where each block's first tap of its first window
+        stands in its dilated block.
+    """
+    count, stride, pad, _, w_dilation, b_dilation, reversed_ = window
+    low_tap, high_tap = (count - taps[1], count - 1 - taps[0]) if reversed_ else (taps[0], taps[1] - 1)
+    low = (outs[0] * stride - pad)[:, None] + (low_tap * w_dilation)[None]
+    high = ((outs[1] - 1) * stride - pad)[:, None] + (high_tap * w_dilation)[None]
     start = np.clip(-(-low // b_dilation), 0, size)
     stop = np.maximum(np.clip(high // b_dilation + 1, 0, size), start)
-    return (start, stop), low - start * b_dilation
+    return (start.reshape(-1), stop.reshape(-1)), (low - start * b_dilation).reshape(-1)
 
 
 def lower_convolution(ctx: Context, node: Node) -> None:
@@ -52,11 +65,14 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     # Gradients of weights convolve over the batch: there "b" is the innermost dimension, and stays it.
     swapped = inner_is(ctx, x, (lhs[0],))
     plan = plan_conv(shape, x.dtype, ctx.target, ctx.options["available_memory_proportion"], swapped)
-    g, b, o, n, c = plan.parts
+    g, b, o, n, c, t = plan.parts
+    n_grain, c_grain = grains(x.dtype)
     cuts: dict[Name, Cut] = {"g": even(groups, g), "b": even(size["b"], b)}
     for i in range(nd):
         cuts[("o", i)] = even(size[("o", i)], o if i == 0 else 1)
-    cuts["n"], cuts["c"] = even(size["n"], n), even(size["c"], c)
+    cuts["n"], cuts["c"] = even(size["n"], n, n_grain), even(size["c"], c, c_grain)
+    for i in range(nd):
+        cuts[("k", i)] = even(size[("k", i)], t if i == 0 else 1)
     grid = Grid(cuts)
 
     def names_of(dims: tuple[int, ...], first: Name, second: Name, rest: list[Name], grouped: int) -> list[Name]:
@@ -71,30 +87,28 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     w_dims = names_of(rhs, "n", "c", k_names, 0)
     y_dims = names_of(out, "b", "n", o_names, 1)
     head: list[Name] = ["g"] if groups > 1 else []
-    s_other: dict[Name, tuple[Name | None, Cut]] = {}
+    s_other: dict[Name, Other] = {}
     firsts = []
     for i in range(nd):
-        cut, first = _halo(cuts[("o", i)], size[("s", i)], window[i])
-        s_other[("s", i)] = (("o", i), cut)
+        cut, first = halo(cuts[("o", i)], cuts[("k", i)], size[("s", i)], window[i])
+        s_other[("s", i)] = ((("o", i), ("k", i)), cut)
         firsts.append(first)
-    whole: dict[Name, tuple[Name | None, Cut]] = {
-        k: (None, (np.zeros(1, np.int64), np.full(1, size[k], np.int64))) for k in k_names
-    }
     x_order = ["c", *s_names, "b"] if swapped else ["b", *s_names, "c"]
     w_order = ["c", *k_names, "n"] if swapped else [*k_names, "c", "n"]
     y_order = [*o_names, "b", "n"] if swapped else ["b", *o_names, "n"]
     lx = grid.layout(x_dims, [size[d] for d in x_dims], [*head, *x_order], s_other)
-    lw = grid.layout(w_dims, [size[d] for d in w_dims], [*head, *w_order], whole)
+    lw = grid.layout(w_dims, [size[d] for d in w_dims], [*head, *w_order])
     xx, ww = ctx.need(x, lx), ctx.need(w, lw)
-    partial, depth = grid.partial(["c"], y_dims, [size[d] for d in y_dims], [*head, *y_order])
+    partial, depth = grid.partial(["c", *k_names], y_dims, [size[d] for d in y_dims], [*head, *y_order])
     var = ctx.var(partial, 4)
     flat = grid.flat
     columns: list[Any] = [flat, *(grid.extent([name]) for name in ("g", "b", "c", "n"))]
     params = [nd, DTYPE_NUMBER[x.dtype], int(swapped)]
     for i in range(nd):
         start, stop = s_other[("s", i)][1]
-        columns += [grid.spread(("o", i), stop - start), grid.extent([("o", i)]), np.array([size[("k", i)]])]
-        columns.append(grid.spread(("o", i), firsts[i]))
+        by = [("o", i), ("k", i)]
+        columns += [grid.spread(by, stop - start), grid.extent([("o", i)]), grid.extent([("k", i)])]
+        columns.append(grid.spread(by, firsts[i]))
         _, stride, _, _, w_dilation, b_dilation, reversed_ = window[i]
         params += [stride, w_dilation, b_dilation, int(reversed_)]
     columns += [Offset(xx.var, flat), Offset(ww.var, flat), Offset(var, flat)]

@@ -10,7 +10,7 @@ from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup
 from ipu_keras.compiler.lower.elementwise import emit_map
 from ipu_keras.compiler.lower.named import Grid, Name
 from ipu_keras.compiler.lower.reduce import combine_partials
-from ipu_keras.compiler.plan.dot import plan_dot, spread_parts
+from ipu_keras.compiler.plan.dot import grains, plan_dot, spread_parts
 from ipu_keras.graph.ir import Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER
@@ -48,10 +48,11 @@ def lower_dot(ctx: Context, node: Node) -> None:
     plan = plan_dot(
         *(math.prod(sizes[kind]) for kind in "bmnk"), a.dtype, ctx.target, ctx.options["available_memory_proportion"]
     )
+    n_grain, k_grain = grains(a.dtype)
     cuts = {}
-    for kind, parts in zip("bmnk", plan.parts, strict=True):
+    for kind, parts, grain in zip("bmnk", plan.parts, (1, 1, n_grain, k_grain), strict=True):
         for name, p in zip(names[kind], spread_parts(sizes[kind], parts), strict=True):
-            cuts[name] = even(size[name], p)
+            cuts[name] = even(size[name], p, grain if len(names[kind]) == 1 else 1)
     grid = Grid(cuts)
     bs, ms, ns, ks = (names[kind] for kind in "bmnk")
     ta, tb = not inner_is(ctx, a, ca), inner_is(ctx, b, cb)

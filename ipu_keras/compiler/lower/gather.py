@@ -13,7 +13,7 @@ import numpy as np
 
 from ipu_keras.compiler.layout import even
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup
-from ipu_keras.compiler.lower.named import Cut, Grid, Name
+from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
 from ipu_keras.compiler.lower.reduce import combine_partials, region_op
 from ipu_keras.compiler.plan.dot import spread_parts
 from ipu_keras.graph.ir import Node, Value
@@ -90,8 +90,8 @@ def _grid(ctx: Context, table: Value, d: int) -> tuple[Grid, list[Name], dict[Na
 
 def _everywhere(ctx: Context, grid: Grid, indices: Value) -> Located:
     """All indices on every tile of the grid."""
-    other: dict[Name, tuple[Name | None, Cut]] = {
-        "i": (None, (np.zeros(1, np.int64), np.full(1, indices.size, np.int64)))
+    other: dict[Name, Other] = {
+        "i": ((), (np.zeros(1, np.int64), np.full(1, indices.size, np.int64)))
     }
     return ctx.need(indices, grid.layout(["i"], [indices.size], ["i"], other))
 
@@ -99,14 +99,14 @@ def _everywhere(ctx: Context, grid: Grid, indices: Value) -> Located:
 def _rows_layout(grid: Grid, value: Value, row_dims: list[int], columns: list[Name]) -> tuple[list[Name], Any, list[Name]]:
     """Names of the dimensions of an array of rows: `row_dims` are the columns' dimensions, the rest count rows."""
     names: list[Name] = []
-    other: dict[Name, tuple[Name | None, Cut]] = {}
+    other: dict[Name, Other] = {}
     left = list(columns)
     for i, n in enumerate(value.shape):
         if i in row_dims:
             names.append(left.pop(0))
         else:
             names.append(("i", i))
-            other[("i", i)] = (None, (np.zeros(1, np.int64), np.full(1, n, np.int64)))
+            other[("i", i)] = ((), (np.zeros(1, np.int64), np.full(1, n, np.int64)))
     return names, other, [n for n in names if n in other] + list(columns)
 
 
@@ -124,7 +124,7 @@ def lower_gather(ctx: Context, node: Node) -> None:
     head: list[Name] = ["v"] if front else []
     if front:
         edges = np.arange(len(grid.cuts["v"][0]), dtype=np.int64)
-        other = {**other, "v": ("v", (edges, edges + 1))}
+        other = {**other, "v": (("v",), (edges, edges + 1))}
     sizes = [len(grid.cuts["v"][0])] * front + list(out.shape)
     partial = grid.layout([*head, *row_names], sizes, [*head, *order], other)
     var = ctx.var(partial, out.itemsize)
@@ -138,7 +138,7 @@ def lower_gather(ctx: Context, node: Node) -> None:
 
 def _columns(grid: Grid, size: dict[Name, int], flat: Any, n: int, columns: list[Name]) -> list[Any]:
     start, stop = grid.cuts["v"]
-    return [flat, np.array([n]), grid.extent(columns), grid.spread("v", start), grid.spread("v", stop - start)]
+    return [flat, np.array([n]), grid.extent(columns), grid.spread(["v"], start), grid.spread(["v"], stop - start)]
 
 
 def lower_scatter(ctx: Context, node: Node) -> None:

@@ -15,6 +15,7 @@ from ipu_keras.compiler.layout import Ints, Layout
 
 Name = Hashable
 Cut = tuple[Ints, Ints]
+Other = tuple[tuple[Name, ...], Cut]
 
 
 class Grid:
@@ -35,10 +36,9 @@ class Grid:
         """All tiles, in grid order."""
         return self.tiles.reshape(-1)
 
-    def spread(self, name: Name, values: Ints) -> Ints:
-        """Values given for each interval of `name`, one for each tile."""
-        shape = [1] * self.tiles.ndim
-        shape[self.names.index(name)] = -1
+    def spread(self, names: Sequence[Name], values: Ints) -> Ints:
+        """Values given for each combination of intervals of `names` (in the grid's order), one for each tile."""
+        shape = [len(self.cuts[n][0]) if n in names else 1 for n in self.names]
         return np.broadcast_to(values.reshape(shape), self.tiles.shape).reshape(-1)
 
     def extent(self, names: Sequence[Name]) -> Ints:
@@ -46,7 +46,7 @@ class Grid:
         out = np.ones(self.tiles.size, np.int64)
         for name in names:
             s, e = self.cuts[name]
-            out = out * self.spread(name, e - s)
+            out = out * self.spread([name], e - s)
         return out
 
     def layout(
@@ -54,7 +54,7 @@ class Grid:
         dims: Sequence[Name],
         sizes: Sequence[int],
         order: Sequence[Name],
-        other: Mapping[Name, tuple[Name | None, Cut]] | None = None,
+        other: Mapping[Name, Other] | None = None,
     ) -> Layout:
         """Layout of an operand.
 
@@ -62,17 +62,17 @@ class Grid:
             dims: names of the operand's dimensions.
             sizes: their sizes.
             order: the same names in memory order of a block.
-            other: names that are no names of the grid: the axis that cuts them (None: uncut) and their intervals.
+            other: names that are no names of the grid: the axes that cut them (none: uncut), and their intervals, one for
+                each combination of the axes' indices, the last axis fastest.
         """
         other = other or {}
         starts, stops, axes, shape = [], [], [], []
         for name in dims:
-            axis, cut = other[name] if name in other else (name, self.cuts[name])
+            by, cut = other[name] if name in other else ((name,), self.cuts[name])
             starts.append(cut[0])
             stops.append(cut[1])
             shape.append(len(cut[0]))
-            if axis is not None:
-                axes.append(self.names.index(axis))
+            axes += [self.names.index(axis) for axis in by]
         rest = [a for a in range(self.tiles.ndim) if a not in axes]
         tiles = self.tiles.transpose(axes + rest).reshape([*shape, -1])
         where = {name: i for i, name in enumerate(dims)}
@@ -85,12 +85,12 @@ class Grid:
             The layout and how many dimensions stand in front.
         """
         front = [n for n in summed if len(self.cuts[n][0]) > 1]
-        other: dict[Name, tuple[Name | None, Cut]] = {}
+        other: dict[Name, Other] = {}
         counts = []
         for name in front:
             n = len(self.cuts[name][0])
             edges = np.arange(n, dtype=np.int64)
-            other[name] = (name, (edges, edges + 1))
+            other[name] = ((name,), (edges, edges + 1))
             counts.append(n)
         layout = self.layout([*front, *dims], [*counts, *sizes], [*front, *order], other)
         return layout, len(front)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.compiler.layout import Layout, grid_layout, spread
+from ipu_keras.compiler.layout import Layout, even, grid_layout, spread
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, payload
-from ipu_keras.compiler.lower.conv import _halo
+from ipu_keras.compiler.lower.conv import halo
 from ipu_keras.compiler.lower.reduce import region_op
 from ipu_keras.graph.elementwise import kernel_op
 from ipu_keras.graph.ir import Node
@@ -44,7 +44,7 @@ def lower_reduce_window(ctx: Context, node: Node) -> None:
     layout = spread(out.shape, out.itemsize, ctx.target.tiles)
     starts, stops, firsts = [], [], []
     for d, w in enumerate(window):
-        (s, e), first = _halo((layout.starts[d], layout.stops[d]), x.shape[d], w)
+        (s, e), first = halo((layout.starts[d], layout.stops[d]), even(w[0], 1), x.shape[d], w)
         starts.append(s)
         stops.append(e)
         firsts.append(first)

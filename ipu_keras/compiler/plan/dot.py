@@ -31,8 +31,13 @@ class DotPlan:
     tile_bytes: int
 
 
+def grains(dtype: str) -> tuple[int, int]:
+    """(output, input) channels of an AMP block: pieces are padded to them. Source: hardware.md 1.1, fp32 partials."""
+    return {"f16": (8, 16), "f32": (16, 8)}.get(dtype, (1, 1))
+
+
 def split_counts(size: int, most: int, grain: int = 1) -> np.ndarray:
-    """Split counts worth trying: those that change the largest piece, thinned to a geometric ladder."""
+    """Split counts worth trying: those that change the largest piece in grains, thinned to a geometric ladder."""
     units = max(1, -(-size // grain))
     most = max(1, min(units, most))
     pieces = np.unique(-(-units // np.arange(1, most + 1)))
@@ -41,6 +46,12 @@ def split_counts(size: int, most: int, grain: int = 1) -> np.ndarray:
         ladder = np.unique(np.round(np.geomspace(1, counts[-1], 28)).astype(int))
         counts = np.unique(counts[np.searchsorted(counts, ladder).clip(0, len(counts) - 1)])
     return counts
+
+
+def piece(size: int, parts: np.ndarray, grain: int) -> np.ndarray:
+    """Length of the longest of `parts` pieces made of whole grains."""
+    units = max(1, -(-size // grain))
+    return np.minimum(-(-units // parts) * grain, max(size, 1))
 
 
 @lru_cache(maxsize=4096)
@@ -58,19 +69,20 @@ def plan_dot(batch: int, m: int, n: int, k: int, dtype: str, target: Target, pro
     """
     size = {"f16": 2, "f32": 4, "s8": 1, "u8": 1}.get(dtype, 4)
     tiles = target.tiles
+    n_grain, k_grain = grains(dtype)
     gb, gm, gn, gk = (
         a.reshape(-1)
         for a in np.meshgrid(
             split_counts(batch, tiles),
             split_counts(m, tiles),
-            split_counts(n, tiles, 2),
-            split_counts(k, tiles, 2),
+            split_counts(n, tiles, n_grain),
+            split_counts(k, tiles, k_grain),
             indexing="ij",
         )
     )
     fits = gb * gm * gn * gk <= tiles
     gb, gm, gn, gk = gb[fits], gm[fits], gn[fits], gk[fits]
-    b1, m1, n1, k1 = -(-batch // gb), -(-m // gm), -(-n // gn), -(-k // gk)
+    b1, m1, n1, k1 = -(-batch // gb), -(-m // gm), piece(n, gn, n_grain), piece(k, gk, k_grain)
     # Inputs that lie on the tile already are discounted (hardware.md 4); every contiguous run is one fragment.
     runs_a, runs_b = b1 * np.where(gk > 1, m1, 1), b1 * np.where(gn > 1, k1, 1)
     per_byte = 1 / target.exchange_bytes_per_cycle
