@@ -201,4 +201,54 @@ def encoder(executions: int) -> Figures:
     }
 
 
-CASES: dict[str, Callable[[int], Figures]] = {"mlp": mlp, "convnet": convnet, "encoder": encoder}
+SMALL = 1472 * 32  # 128 bytes a tile: all tiles of a GC200 have a vertex, and no vertex has work to speak of
+
+
+def supersteps(executions: int) -> Figures:
+    """32 rotations with a multiply-add after each, on vectors that give every tile a small vertex."""
+    import tensorflow as tf
+
+    from ipu_keras.compiler import compile_module
+
+    def rotate(x):  # type: ignore[no-untyped-def]
+        for _ in range(32):
+            x = x * 0.5 + tf.concat([x[1001:], x[:1001]], 0)
+        return x
+
+    repeat = 10
+    x = np.random.default_rng(0).random(SMALL, np.float32)
+    tensor = tf.constant(x)
+    xla = tf.function(rotate, jit_compile=True)
+    module = xla.experimental_get_compiler_ir(tensor)(stage="hlo_serialized")
+    batch = np.repeat(x[None], repeat, axis=0)
+
+    def xla_execution() -> float:
+        start = time.perf_counter()
+        for _ in range(repeat):
+            xla(tensor).numpy()
+        return time.perf_counter() - start
+
+    with memory.peak() as our_peak:
+        start = time.perf_counter()
+        executable = compile_module(module, target="gc200", state={}, name="supersteps")
+        engine = executable.engine()
+        results = engine.run({0: batch}, repeat)[0]
+        ours = [time.perf_counter() - start]
+    with memory.peak() as xla_peak:
+        xlas = [xla_execution()]
+    if not (results == xla(tensor).numpy()).all():
+        raise AssertionError("the rotations differ from XLA's")
+    for _ in range(executions):
+        start = time.perf_counter()
+        engine.run({0: batch}, repeat)
+        ours.append(time.perf_counter() - start)
+        xlas.append(xla_execution())
+    return figures(ours, xlas, repeat, executable.profile(), (our_peak[0], xla_peak[0]))
+
+
+CASES: dict[str, Callable[[int], Figures]] = {
+    "mlp": mlp,
+    "convnet": convnet,
+    "encoder": encoder,
+    "supersteps": supersteps,
+}
