@@ -12,7 +12,7 @@ def hlo_of(fn: Callable[..., Any], *args: np.ndarray) -> tuple[bytes, Any]:
     """The function's HLO module before XLA's own optimisation, and the compiled function."""
     import tensorflow as tf
 
-    jitted = tf.function(fn, jit_compile=True)
+    jitted = tf.function(lambda *a: fn(*a), jit_compile=True)  # hides optional arguments such as `name`
     specs = [tf.TensorSpec(a.shape, a.dtype) for a in args]
     return jitted.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"), jitted
 
@@ -29,7 +29,7 @@ def run_both(
     exe = compile_module(module, target=target, options=options or None)
     engine = exe.engine(threads=threads)
     wanted = set(engine_feeds(exe))
-    outs = engine.run({i: np.ascontiguousarray(a)[None] for i, a in enumerate(args) if i in wanted})
+    outs = engine.run({i: np.array(a, order="C")[None] for i, a in enumerate(args) if i in wanted})
     ours = [outs[k][0] for k in sorted(outs)]
     theirs = [np.asarray(t) for t in tf.nest.flatten(jitted(*[tf.constant(a) for a in args]))]
     return ours, theirs

@@ -70,7 +70,7 @@ class Executable:
         try:
             for state in header["states"]:
                 self._engine.write_state(state["param"], checked[state["param"]])
-            outs = self._engine.run({f["param"]: np.ascontiguousarray(checked[f["param"]])[None] for f in header["feeds"]})
+            outs = self._engine.run({f["param"]: checked[f["param"]][None] for f in header["feeds"]})
         except TypeError as error:
             raise DataError(f"{self.name}: {error}") from error
         updated = [self._engine.read_state(s["param"]) for s in header["states"] if s["updated"]]

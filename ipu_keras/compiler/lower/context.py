@@ -207,6 +207,7 @@ def groups_of(shape: tuple[int, ...], view: tuple[int, ...]) -> list[list[int]]:
 
 def partition(layout: Layout) -> Layout:
     """A home for a value that is wanted repeated: each repetition's tile keeps a part of the block."""
+    layout = _disjoint(layout)
     if layout.reps == 1:
         return layout
     best, parts = -1, 1
@@ -224,6 +225,20 @@ def partition(layout: Layout) -> Layout:
     shape = list(layout.grid)
     shape[best] *= parts
     return Layout(layout.view, starts, stops, np.ascontiguousarray(tiles).reshape([*shape, 1]), layout.order)
+
+
+def _disjoint(layout: Layout) -> Layout:
+    """The layout with intervals that cover each dimension once: a halo belongs to the block that it starts in."""
+    starts, stops = list(layout.starts), list(layout.stops)
+    for d, n in enumerate(layout.view):
+        low, high = starts[d], stops[d]
+        if low[0] == 0 and high[-1] == n and bool((low[1:] == high[:-1]).all()):
+            continue
+        # Empty and repeated intervals keep their tile and hold nothing.
+        edge = np.maximum.accumulate(np.clip(low, 0, n))
+        edge[0] = 0
+        starts[d], stops[d] = edge, np.append(edge[1:], n)
+    return Layout(layout.view, starts, stops, layout.tiles, layout.order)
 
 
 def copy_group(rows: Rows, src: Var, dst: Var, itemsize: int) -> RawGroup:

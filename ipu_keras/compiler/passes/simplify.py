@@ -218,6 +218,20 @@ def _dot(b: Builder, node: Node) -> Value | None:
     return b.add("dot", inputs, node.out.shape, node.out.dtype, attrs, node.where)
 
 
+def _dynamic_slice(b: Builder, node: Node) -> Value | None:
+    """A start that is known makes it a slice; XLA clamps it so that the slice stays inside."""
+    x, *starts = node.inputs
+    known = [const_of(v) for v in starts]
+    if any(k is None or k.size != 1 for k in known):
+        return None
+    slices = []
+    for n, size, k in zip(x.shape, node.attrs["sizes"], known, strict=True):
+        assert k is not None
+        first = min(max(int(k.reshape(())), 0), n - size)
+        slices.append((first, first + size, 1))
+    return b.add("slice", [x], node.out.shape, x.dtype, {"slices": tuple(slices)}, node.where)
+
+
 def _empty(b: Builder, node: Node) -> Value | None:
     """An array with no elements needs no computing."""
     if node.out.size == 0 and node.op != "constant" and len(node.results) == 1:
@@ -237,7 +251,7 @@ RULES: dict[str, list[Rule]] = {
     "dot": [_dot],
     "convolution": [],
     "gather": [],
-    "dynamic-slice": [],
+    "dynamic-slice": [_dynamic_slice],
     "reduce-window": [],
 }
 for _op in ELEMENTWISE:

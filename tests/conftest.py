@@ -1,0 +1,7 @@
+"""The suite runs in strict mode: every access of every program is checked (see ipu_runtime.strict)."""
+
+import os
+
+os.environ.setdefault("IPU_RUNTIME_STRICT", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
