@@ -75,7 +75,7 @@ print("loaded, run and profiled without TensorFlow, equal bits")
 
 def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Runs a command outside the tree, with no trace of the tree in the environment; shows the output of a failure."""
-    print("+", " ".join(command[:6]), "..." if len(command) > 6 else "", flush=True)
+    print("+", " ".join(part if "\n" not in part else "(script)" for part in command), flush=True)
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     environment["TF_CPP_MIN_LOG_LEVEL"] = "3"
     done = subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
