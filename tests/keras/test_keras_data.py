@@ -13,7 +13,7 @@ from tests.keras import helpers
 @pytest.fixture
 def model():
     with IPUStrategy().scope():
-        return helpers.mlp(steps_per_execution=2)
+        return helpers.mlp(optimizer="sgd", norm=False, steps_per_execution=2)
 
 
 def slices(samples=32, batch=8, drop=True):
@@ -64,7 +64,7 @@ def test_steps_per_execution_must_divide(model):
 
 
 def test_steps_per_execution_is_reduced_with_a_warning(caplog):
-    inside, outside = helpers.pair(steps_per_execution=10)
+    inside, outside = helpers.pair(optimizer="sgd", norm=False, steps_per_execution=10)
     x, y = helpers.make_data(32)
     before = ipu_keras.executions()
     with caplog.at_level("WARNING", "ipu_keras"):
@@ -109,7 +109,9 @@ def test_a_generator_whose_batches_differ(model):
 
 @pytest.mark.parametrize("spe", [1, 4])
 def test_opt_in_for_the_partial_batch(spe):
-    inside, outside = helpers.pair(strategy=IPUStrategy(partial_batch="compile"), steps_per_execution=spe)
+    inside, outside = helpers.pair(
+        strategy=IPUStrategy(partial_batch="compile"), optimizer="sgd", norm=False, steps_per_execution=spe
+    )
     x, y = helpers.make_data(30)
     kwargs = dict(batch_size=8, epochs=2, shuffle=False, verbose=0)
     a, b = inside.fit(x, y, **kwargs).history, outside.fit(x, y, **kwargs).history

@@ -17,7 +17,7 @@ from tests.keras import helpers
 
 
 def values(model):
-    return [np.array(v) for v in [*model.weights, *model.optimizer.variables]]
+    return [v.numpy() for v in [*model.weights, *model.optimizer.variables]]
 
 
 def assert_equal(a, b):
@@ -165,3 +165,37 @@ def test_interrupts_in_other_threads_are_left_alone():
     thread.start()
     thread.join()
     assert caught == [before]
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.2, 0.35])
+def test_interrupt_at_any_time(delay):
+    """Whenever Ctrl-C comes, the variables are those after a whole number of executions."""
+    x, y = helpers.make_data(64)
+    with IPUStrategy().scope():
+        model = helpers.mlp()
+    model.train_on_batch(x[:8], y[:8])
+    start = values(model)
+    variables_ = [*model.weights, *model.optimizer.variables]
+    states = {}
+
+    class Record(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            states[int(self.model.optimizer.iterations.numpy())] = values(self.model)
+
+    fit = dict(batch_size=8, epochs=2, shuffle=False, verbose=0)
+    model.fit(x, y, callbacks=[Record()], **fit)
+    for variable, value in zip(variables_, start, strict=True):
+        variable.assign(value)
+    first = int(model.optimizer.iterations.numpy())
+    states[first] = start
+    timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(x, y, **{**fit, "epochs": 2000})
+    finally:
+        timer.cancel()
+    iteration = int(model.optimizer.iterations.numpy())
+    if iteration in states:  # a fast machine gets further than the states that were noted
+        assert_equal(values(model), states[iteration])
+    assert np.isfinite(model.train_on_batch(x[:8], y[:8])).all()
