@@ -13,6 +13,7 @@ cdef struct Col:
 cdef struct Scratch:
     char *p              # at least n bytes, 64-byte aligned
     size_t n
+    bint failed          # the host had no memory; the engine raises when the run is over
 
 
 cdef struct Group:
@@ -37,4 +38,5 @@ cdef inline char *operand(const Group *g, int col, long row, char *arena, size_t
     return arena + stride * <size_t>cell(g, 0, row) + <size_t>cell(g, col, row)
 
 
+# NULL if the host has no memory; the kernel then leaves its rows undone.
 cdef char *scratch(Scratch *s, size_t need) noexcept nogil

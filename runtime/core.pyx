@@ -7,7 +7,8 @@ cdef char *scratch(Scratch *s, size_t need) noexcept nogil:
     cdef void *fresh = NULL
     if s.n < need:
         if posix_memalign(&fresh, 64, need * 2) != 0:
-            return s.p
+            s.failed = True
+            return NULL
         free(s.p)
         s.p = <char *>fresh
         s.n = need * 2

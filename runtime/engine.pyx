@@ -9,13 +9,10 @@ import os
 
 import numpy as np
 
-cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from cython.parallel cimport parallel, threadid
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
-from openmp cimport omp_get_num_threads, omp_set_dynamic
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from ipu_runtime.codelets.conv cimport prepare_conv, run_conv
@@ -39,6 +36,11 @@ cdef extern from "barrier.h" nogil:
         pass
     void barrier_init(barrier_t *b, int threads)
     void barrier_wait(barrier_t *b)
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef unsigned long pthread_t
+    int pthread_create(pthread_t *thread, const void *attributes, void *(*start)(void *) noexcept nogil, void *argument)
+    int pthread_join(pthread_t thread, void **result)
 
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *addr, size_t n, int prot, int flags, int fd, long offset)
@@ -64,7 +66,7 @@ _executions = 0
 
 
 def executions():
-    """How many device executions this process has made."""
+    """How many device executions this process has finished."""
     return _executions
 
 
@@ -82,6 +84,27 @@ cdef struct Step:
 cdef struct Slot:
     char *base              # host array of a feed or output
     size_t bytes            # of one iteration
+
+
+cdef struct Worker:
+    pthread_t thread
+    void *engine
+    int first
+    long repeat
+    int *failed
+    int go                  # 0: wait; 1: walk the program; -1: go home
+
+
+cdef extern from "barrier.h" nogil:
+    void start(int *flag, int value)
+    int started(int *flag)
+
+
+cdef void *work(void *argument) noexcept nogil:
+    cdef Worker *me = <Worker *>argument
+    if started(&me.go) > 0:
+        (<Engine>me.engine).walk(me.first, me.first + 1, me.repeat, me.failed)
+    return NULL
 
 
 cdef class Engine:
@@ -265,13 +288,18 @@ cdef class Engine:
             StrictModeError: in strict mode, an illegal access.
         """
         global _executions
+        cdef long i
         held, results = self._bind(feeds, repeat)
-        _executions += 1
         if self.strict:
             self._run_strict(repeat)
         else:
             with blas.one_thread():
                 self._run_threads(repeat)
+        for i in range(self.threads):
+            if self.scratches[i].failed:
+                self.scratches[i].failed = False
+                raise MemoryError("the host has no memory for a kernel's work space; the device's states are undefined")
+        _executions += 1
         return results
 
     def time_steps(self, feeds):
@@ -321,17 +349,26 @@ cdef class Engine:
         self.slots[slot].bytes = array.nbytes // repeat if repeat else 0
 
     cdef int _run_threads(self, long repeat) except -1:
-        cdef int failed = 0, n = self.threads, tid
-        omp_set_dynamic(0)
-        barrier_init(&self.barrier, n)
-        with nogil, parallel(num_threads=n):
-            tid = threadid()
-            if omp_get_num_threads() == n:
-                self.walk(tid, tid + 1, repeat, &failed)
-            elif tid == 0:
-                # Fewer threads than asked: the first one takes all shares, and no one waits.
+        cdef Worker workers[64]
+        cdef int failed = 0, n = 1, i
+        with nogil:
+            # Threads live for one execution: making one costs some 20 us, and none is left spinning beside TensorFlow's.
+            barrier_init(&self.barrier, self.threads)
+            for i in range(1, self.threads):
+                workers[i].engine, workers[i].first = <void *>self, i
+                workers[i].repeat, workers[i].failed = repeat, &failed
+                workers[i].go = 0
+                if pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0:
+                    break
+                n += 1
+            if n < self.threads:
+                # The host gave fewer threads: this one takes all shares, and nobody waits.
                 barrier_init(&self.barrier, 1)
-                self.walk(0, n, repeat, &failed)
+            for i in range(1, n):
+                start(&workers[i].go, 1 if n == self.threads else -1)
+            self.walk(0, 1 if n == self.threads else self.threads, repeat, &failed)
+            for i in range(1, n):
+                pthread_join(workers[i].thread, NULL)
         return -1 if failed else 0
 
     cdef void walk(self, int first, int last, long repeat, int *failed) noexcept nogil:

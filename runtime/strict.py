@@ -100,7 +100,8 @@ class Watch:
             self.kind_of.update({g: STREAM_IN for g in range(*constant["groups"])})
         births: dict[int, list[int]] = {}
         for i, variable in enumerate(program.variables.tolist()):
-            if variable[1] > 0 or variable[2] < len(program.steps):
+            # What lives from the first step to the last is the host's to write, before any step.
+            if variable[1] > 0 or variable[2] < len(program.steps) - 1:
                 births.setdefault(variable[1], []).append(i)
         self.births = {step: self._bytes_of_cells(v) for step, v in births.items()}
         inside = np.zeros(len(arena), bool)

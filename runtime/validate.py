@@ -14,6 +14,10 @@ from ipu_runtime.program import CATEGORIES, COMPUTE, END, GroupView, Program, RE
 
 MAX_TILES = 1 << 20
 MAX_TILE_BYTES = 1 << 30
+MAX_EXTENT = 1 << 24
+MAX_TAPS = 1 << 16
+MAX_WORK_NS = 1e11
+"""A group that would keep the host busy for more than about a minute and a half is no program that was compiled."""
 
 
 def _need(condition: Any, text: str) -> None:
@@ -154,6 +158,7 @@ def _group(program: Program, index: int, kind: int, host_bytes: int) -> None:
     is_copy = g.codelet == registry.COPY
     _need(is_copy == (kind != COMPUTE), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
     SHAPES[g.codelet](g)
+    _need(registry.MODELS[g.codelet].work(g) <= MAX_WORK_NS, f"group {index}: more work than any chip's vertices hold")
     limit, tiles = int(program.header["used_bytes"]), program.tile_count
     for side, operand in enumerate(registry.MODELS[g.codelet].operands(g)):
         tile = np.broadcast_to(g.col(side if is_copy else 0), g.rows)
@@ -170,8 +175,10 @@ def _counts(g: GroupView, params: int, columns: int) -> None:
 
 
 def _positive(*columns: Ints) -> None:
+    """Extents are not negative, and no single loop is longer than a tile could ever need."""
     for column in columns:
         _need((column >= 0).all(), "a negative extent")
+        _need((column <= MAX_EXTENT).all(), "an extent larger than a tile")
 
 
 def _rank(value: int, most: int = 8, least: int = 1) -> int:
@@ -285,6 +292,8 @@ def _conv(g: GroupView) -> None:
     _need(g.params[2] in (0, 1), "a convolution's order")
     for d in range(nd):
         _need((g.params[3 + 4 * d : 6 + 4 * d] >= 1).all() and g.params[6 + 4 * d] in (0, 1), "a convolution's window")
+        _need((g.params[3 + 4 * d : 6 + 4 * d] <= MAX_EXTENT).all(), "a convolution's window")
+        _need((g.col(6 + 4 * d) * g.col(7 + 4 * d) <= MAX_EXTENT).all(), "a convolution's taps")
         _positive(*(g.col(5 + 4 * d + i) for i in range(3)))
     _positive(*(g.col(i) for i in range(1, 5)))
 
@@ -296,7 +305,9 @@ def _window(g: GroupView) -> None:
     _counts(g, 4 + 4 * rank + extra, 3 + 3 * rank + extra)
     _op(int(g.params[1]))
     _dtype(int(g.params[2]))
-    _need((g.params[4 : 4 + 4 * rank] >= 1).all(), "a window's sizes")
+    sizes = g.params[4 : 4 + 4 * rank]
+    _need((sizes >= 1).all() and (sizes <= MAX_TAPS).all(), "a window's sizes")
+    _need(np.prod(sizes[::4].astype(float)) <= MAX_TAPS, "a window's taps")
     if extra:
         _need(int(g.params[-1]) in {n for name, n in OPS.items() if name.startswith("compare")}, "a window's comparison")
     for d in range(rank):

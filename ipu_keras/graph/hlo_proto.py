@@ -95,10 +95,8 @@ class _Importer:
         if self.types[shape.element_type] in ("token", "opaque_type"):
             self.unsupported.append(f"{instruction.opcode} {instruction.name} ({instruction.metadata.op_name})")
             return inputs[0] if inputs else Node("token", [], [((), "pred")]).out
-        shapes = list(shape.tuple_shapes) if is_tuple else [shape]
-        flat: list[Value] = []
-        for value in inputs:
-            flat.extend(value if isinstance(value, list) else [value])
+        shapes = _leaves(shape, self.types) if is_tuple else [shape]
+        flat = _flatten(inputs)
         attrs = self.attributes(instruction)
         node = Node(
             instruction.opcode,
@@ -109,7 +107,7 @@ class _Importer:
             name=instruction.name,
         )
         graph.nodes.append(node)
-        return list(node.results) if is_tuple else node.out
+        return _nested(shape, self.types, iter(node.results)) if is_tuple else node.out
 
     def attributes(self, i: Any) -> dict[str, Any]:
         op = i.opcode
@@ -186,6 +184,20 @@ class _Importer:
             major = tuple(reversed(order))
             return np.ascontiguousarray(flat.reshape([dims[d] for d in major]).transpose(np.argsort(major)))
         return flat.reshape(dims)
+
+
+def _leaves(shape: Any, types: dict[int, str]) -> list[Any]:
+    """The array shapes in a tuple shape, depth first."""
+    if types[shape.element_type] != "tuple":
+        return [shape]
+    return [leaf for part in shape.tuple_shapes for leaf in _leaves(part, types)]
+
+
+def _nested(shape: Any, types: dict[int, str], values: Any) -> Any:
+    """Values in the structure of a tuple shape."""
+    if types[shape.element_type] != "tuple":
+        return next(values)
+    return [_nested(part, types, values) for part in shape.tuple_shapes]
 
 
 def _plain(value: Any) -> Any:

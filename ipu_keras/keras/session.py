@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.frontend import counter
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced, trace
 from ipu_keras.keras.variables import VariableSync
@@ -59,7 +58,6 @@ class Program:
             # Ctrl-C, too: the tiles may be half-way through a step, the tf.Variables are those of the last execution.
             self.sync.invalidate()
             raise
-        counter.add()
         return results
 
     def pack(self, results: dict[int, np.ndarray], convert: Callable[[np.ndarray], Any]) -> Any:

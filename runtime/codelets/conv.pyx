@@ -196,6 +196,8 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
         wide = groups * (c.batch * c.ins * c.ic + c.k * c.oc) * 4 if half else 0
         size = c.rows * c.k if c.rows * c.k < PANEL else PANEL + c.k * (c.batch if swapped else 1)
         work = scratch(s, ints * 4 + 64 + wide + size * 4 + 64)
+        if work == NULL:
+            return
         q = <float *>(work + ((ints * 4 + 63) & ~<size_t>63))
         panel = q + wide // 4
         x = <float *>operand(g, 5 + 4 * nd, row, arena, stride)

@@ -80,6 +80,8 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
         a, b, c = (operand(g, 5, row, arena, stride), operand(g, 6, row, arena, stride), operand(g, 7, row, arena, stride))
         if dtype == DT_F16:
             wide = <float *>scratch(s, <size_t>batch * (m + n) * k * 4 + 64)
+            if wide == NULL:
+                return
             table.convert[DT_F32][DT_F16](batch * m * k, wide, a, NULL, NULL)
             table.convert[DT_F32][DT_F16](batch * n * k, wide + batch * m * k, b, NULL, NULL)
             a, b = <char *>wide, <char *>(wide + batch * m * k)

@@ -134,6 +134,8 @@ cdef void run_map(const Group *g, long lo, long hi, char *arena, size_t stride, 
     cdef int n_regs = n_in + n_const + n_tmp + n_out
     cdef size_t slot = m.chunk * 8
     cdef char *work = scratch(s, n_regs * (sizeof(char *) * 2 + sizeof(long)) + 64 + (n_in + n_tmp) * slot)
+    if work == NULL:
+        return
     cdef char **reg = <char **>work
     cdef char **base = reg + n_regs
     cdef long *kind = <long *>(base + n_regs)

@@ -36,6 +36,8 @@ cdef void run_philox(const Group *g, long lo, long hi, char *arena, size_t strid
         run = ext[rank - 1]
         words = run * per
         bits = <uint32_t *>scratch(s, (words + 8) * 4)
+        if bits == NULL:
+            return
         for i in range(outer):
             first = 0
             for d in range(rank):

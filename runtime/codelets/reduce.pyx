@@ -81,6 +81,8 @@ cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t strid
         out = home
         if r.widen != NULL:
             out = scratch(s, (n + outs) * 4 + 64)
+            if out == NULL:
+                return
             r.widen(n, out + outs * 4, x, NULL, NULL)
             x = out + outs * 4
             r.widen(1, out, &p[4], NULL, NULL)
@@ -141,6 +143,8 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
     cdef char *out
     cdef Op *op
     cdef Op *end = v.body.ops + v.body.n
+    if tmp == NULL:
+        return
     for k in range(n_const):
         reg[2 * n_ops + k] = v.consts + k * CHUNK * 8
     for k in range(n_tmp):
