@@ -12,7 +12,7 @@ from ipu_keras.target import TARGETS, Target
 __all__ = ["Executable", "TARGETS", "Target", "compile", "load"]
 
 
-def compile(  # noqa: A001  the name that users of jax and tf know
+def compile(
     module: bytes,
     target: str | Target = "gc200",
     options: Mapping[str, Any] | None = None,

@@ -66,7 +66,9 @@ TARGETS: dict[str, Target] = {
     "gc200": Target("gc200"),
     "bow": Target("bow", clock_hz=1.85e9),
     "c600": Target("c600", clock_hz=1.5e9),
-    "gc2": Target("gc2", tiles=1216, bytes_per_tile=262_144, clock_hz=1.6e9, host_bytes_per_second=15e9, host_fixed_cycles=500),
+    "gc2": Target(
+        "gc2", tiles=1216, bytes_per_tile=262_144, clock_hz=1.6e9, host_bytes_per_second=15e9, host_fixed_cycles=500
+    ),
 }
 
 

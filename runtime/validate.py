@@ -10,7 +10,7 @@ from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import ExecutableFormatError
 from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, DTYPES, OPS
-from ipu_runtime.program import CATEGORIES, COMPUTE, END, GroupView, Program, REPEAT, STREAM_IN, STREAM_OUT
+from ipu_runtime.program import CATEGORIES, COMPUTE, END, REPEAT, STREAM_IN, STREAM_OUT, GroupView, Program
 
 MAX_TILES = 1 << 20
 MAX_TILE_BYTES = 1 << 30
@@ -80,7 +80,9 @@ def _tables(program: Program) -> None:
         _need((columns >= 0).all() and (columns.sum(1) <= len(program.data)).all(), "a column leaves the data")
     for codelet, rows, _, _, first, n in groups.tolist():
         length = columns[first : first + n, 1]
-        _need(((length == 1) | (length == rows)).all(), f"a column of codelet {codelet} has another length than its rows")
+        _need(
+            ((length == 1) | (length == rows)).all(), f"a column of codelet {codelet} has another length than its rows"
+        )
     variables, cells = program.variables, program.cells
     if len(variables):
         _need((variables >= 0).all() and (variables[:, 0] < len(CATEGORIES)).all(), "a variable's category or life")
@@ -141,7 +143,9 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
                 kinds[group] = (kind, _bytes(state))
     for constant in program.header["constants"]:
         first, n = constant["first"], constant["nbytes"]
-        _need(isinstance(first, int) and isinstance(n, int) and 0 <= first <= first + n <= len(program.blob), "a constant")
+        _need(
+            isinstance(first, int) and isinstance(n, int) and 0 <= first <= first + n <= len(program.blob), "a constant"
+        )
         for group in _range(constant["groups"], len(program.groups)):
             kinds[group] = (STREAM_IN, n)
     return kinds
@@ -171,7 +175,10 @@ def _group(program: Program, index: int, kind: int, host_bytes: int) -> None:
 
 
 def _counts(g: GroupView, params: int, columns: int) -> None:
-    _need(len(g.params) == params and len(g.columns) == columns, f"codelet {g.codelet}: wrong number of parameters or columns")
+    _need(
+        len(g.params) == params and len(g.columns) == columns,
+        f"codelet {g.codelet}: wrong number of parameters or columns",
+    )
 
 
 def _positive(*columns: Ints) -> None:
@@ -309,7 +316,9 @@ def _window(g: GroupView) -> None:
     _need((sizes >= 1).all() and (sizes <= MAX_TAPS).all(), "a window's sizes")
     _need(np.prod(sizes[::4].astype(float)) <= MAX_TAPS, "a window's taps")
     if extra:
-        _need(int(g.params[-1]) in {n for name, n in OPS.items() if name.startswith("compare")}, "a window's comparison")
+        _need(
+            int(g.params[-1]) in {n for name, n in OPS.items() if name.startswith("compare")}, "a window's comparison"
+        )
     for d in range(rank):
         _positive(g.col(1 + 3 * d), g.col(2 + 3 * d))
         reach = g.col(3 + 3 * d) + (g.col(2 + 3 * d) - 1) * g.params[5 + 4 * d]

@@ -36,9 +36,7 @@ class Assembler:
         self.params += raw.params
         for column in raw.columns:
             self.columns.append(self._column(column))
-        self.groups.append(
-            (raw.codelet, raw.rows, first_param, len(raw.params), first_column, len(raw.columns))
-        )
+        self.groups.append((raw.codelet, raw.rows, first_param, len(raw.params), first_column, len(raw.columns)))
         return len(self.groups) - 1
 
     def _column(self, column: Any) -> tuple[int, int]:

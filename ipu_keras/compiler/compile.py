@@ -10,10 +10,10 @@ import numpy as np
 
 from ipu_keras.compiler.assemble import Assembler
 from ipu_keras.compiler.executable import Executable
+from ipu_keras.compiler.fits import check_memory
 from ipu_keras.compiler.layout import Layout, spread, whole
 from ipu_keras.compiler.lower import LOWERINGS, unsupported
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, RawStep, Var, copy_group, host_rows
-from ipu_keras.compiler.fits import check_memory
 from ipu_keras.compiler.memory import lifetimes, place
 from ipu_keras.compiler.move import Rows, plan_move
 from ipu_keras.compiler.options import resolve_options
@@ -119,7 +119,13 @@ class _Lowering:
     """Lowers one graph; see `program`."""
 
     def __init__(
-        self, graph: Graph, target: Target, options: dict[str, Any], state: dict[int, int | None], names: _Names, name: str
+        self,
+        graph: Graph,
+        target: Target,
+        options: dict[str, Any],
+        state: dict[int, int | None],
+        names: _Names,
+        name: str,
     ) -> None:
         self.graph, self.target, self.state, self.names, self.name = graph, target, state, names, name
         self.ctx = Context(target, graph, names.label, dict(options))
@@ -212,7 +218,11 @@ class _Lowering:
     def _invariant(self) -> tuple[list[Node], list[Node]]:
         """Nodes that give the same small value in every iteration run once, before the loop."""
         self.place_of = {n: i for i, n in enumerate(self.graph.nodes)}
-        constant = {self.graph.params[i] for i, o in self.state.items() if o is None or self.graph.outputs[o] is self.graph.params[i]}
+        constant = {
+            self.graph.params[i]
+            for i, o in self.state.items()
+            if o is None or self.graph.outputs[o] is self.graph.params[i]
+        }
         prologue, rest = [], []
         for node in self.graph.nodes:
             small = all(v.nbytes <= 4096 for v in node.results)

@@ -280,7 +280,9 @@ def whole(view: tuple[int, ...], tile: int = 0) -> Layout:
     return grid_layout(view, [1] * len(view), tile)
 
 
-def spread(view: tuple[int, ...], itemsize: int, tiles: int, least_bytes: int = 128, locked: Sequence[int] = ()) -> Layout:
+def spread(
+    view: tuple[int, ...], itemsize: int, tiles: int, least_bytes: int = 128, locked: Sequence[int] = ()
+) -> Layout:
     """The default mapping of an array that nothing else decides: cut from the outermost dimension on.
 
     Args:

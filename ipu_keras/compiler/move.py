@@ -135,9 +135,11 @@ def _by_product(dst: Layout, src: Layout, lines: list[Line]) -> Rows:
     total = math.prod(counts) * dst.reps
     if total > MAX_ROWS:
         raise MemoryError(f"an exchange of {total:,} copies from {src!r} to {dst!r}")
-    index = np.unravel_index(np.arange(total, dtype=np.int64), [*counts, dst.reps]) if total else [
-        np.zeros(0, np.int64)
-    ] * (rank + 1)
+    index = (
+        np.unravel_index(np.arange(total, dtype=np.int64), [*counts, dst.reps])
+        if total
+        else [np.zeros(0, np.int64)] * (rank + 1)
+    )
     d_pick = [sides[d][0][index[d]] for d in range(rank)]
     s_pick: list[Ints] = [np.zeros(total, np.int64)] * len(src.view)
     dst_tile = dst.tiles[tuple(d_pick) + (index[rank],)]
@@ -232,9 +234,7 @@ def _by_runs(dst: Layout, src: Layout) -> Rows:
     for r in range(dst.reps):
         d_tile, d_off = places(Layout(dst.view, dst.starts, dst.stops, dst.tiles[..., r : r + 1], dst.order))
         new = np.ones(len(d_tile), bool)
-        new[1:] = (
-            (np.diff(d_tile) != 0) | (np.diff(s_tile) != 0) | (np.diff(d_off) != 1) | (np.diff(s_off) != 1)
-        )
+        new[1:] = (np.diff(d_tile) != 0) | (np.diff(s_tile) != 0) | (np.diff(d_off) != 1) | (np.diff(s_off) != 1)
         first = np.flatnonzero(new)
         count = np.diff(np.append(first, len(d_tile)))
         parts.append((d_tile[first], s_tile[first], d_off[first], s_off[first], count))

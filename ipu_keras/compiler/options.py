@@ -10,7 +10,10 @@ from typing import Any
 from ipu_keras.errors import ConfigError
 
 OPTIONS: dict[str, tuple[Any, str]] = {
-    "available_memory_proportion": (0.6, "share of a tile's memory that a product's operands and partial sums may take"),
+    "available_memory_proportion": (
+        0.6,
+        "share of a tile's memory that a product's operands and partial sums may take",
+    ),
     "guard_bytes": (None, "bytes between allocations, watched in strict mode; default 8 in strict mode, else 0"),
 }
 

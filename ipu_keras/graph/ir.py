@@ -33,7 +33,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 class Value:
     """One array in the graph: result `index` of `node`."""
 
-    __slots__ = ("node", "index", "shape", "dtype")
+    __slots__ = ("dtype", "index", "node", "shape")
 
     def __init__(self, node: Node, index: int, shape: tuple[int, ...], dtype: str) -> None:
         self.node, self.index, self.shape, self.dtype = node, index, shape, dtype
@@ -63,7 +63,7 @@ class Value:
 class Node:
     """One operation: an HLO opcode (or `map`, the fused element-wise chain), inputs, results and attributes."""
 
-    __slots__ = ("op", "inputs", "results", "attrs", "where", "name")
+    __slots__ = ("attrs", "inputs", "name", "op", "results", "where")
 
     def __init__(
         self,

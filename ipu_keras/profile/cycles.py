@@ -140,7 +140,9 @@ def _stream(rates: _Rates, groups: list[Any], kind: int) -> StepCycles:
     sizes = [float((copy_model.elements(g) * int(g.params[1])).sum()) for g in groups]
     cycles = int(np.ceil(sum(sizes) / rates.host_bytes_per_second * rates.clock_hz))
     total = cycles + rates.host_fixed_cycles
-    active = len(np.unique(np.concatenate([np.broadcast_to(g.col(1 if kind == STREAM_IN else 0), g.rows) for g in groups])))
+    active = len(
+        np.unique(np.concatenate([np.broadcast_to(g.col(1 if kind == STREAM_IN else 0), g.rows) for g in groups]))
+    )
     return StepCycles(
         kind, rates.host_fixed_cycles, 0, cycles, active, 1.0, int(sum(sizes)), _proportions(sizes, total)
     )

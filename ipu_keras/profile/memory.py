@@ -73,7 +73,9 @@ def memory_report(program: Program) -> MemoryReport:
     ends = np.zeros(tiles, np.int64)
     np.maximum.at(ends, cells[:, 0], cells[:, 1] + cells[:, 2])
     extra = np.sum(list(fixed.values()), axis=0)
-    sizes = np.bincount(np.repeat(np.arange(len(program.variables)), program.variables[:, 4]), cells[:, 2], len(program.variables))
+    sizes = np.bincount(
+        np.repeat(np.arange(len(program.variables)), program.variables[:, 4]), cells[:, 2], len(program.variables)
+    )
     steps = len(program.steps)
     change = np.zeros(steps + 1)
     np.add.at(change, program.variables[:, 1], sizes)

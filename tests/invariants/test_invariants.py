@@ -143,7 +143,9 @@ def test_i3_a_tile_is_the_sum_of_its_categories(exe):
         for group in range(first, last):
             if kind == COMPUTE:
                 g = exe.program.group(group)
-                for tile, size in zip(g.tiles, np.broadcast_to(registry.MODELS[g.codelet].state_bytes(g), g.rows), strict=True):
+                for tile, size in zip(
+                    g.tiles, np.broadcast_to(registry.MODELS[g.codelet].state_bytes(g), g.rows), strict=True
+                ):
                     by_hand[tile] += size
     np.testing.assert_array_equal(fixed["vertexInstanceState"], by_hand)
 

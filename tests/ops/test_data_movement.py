@@ -30,7 +30,9 @@ def test_transposed_bytes():
     check(lambda x: tf.transpose(x), rng.integers(0, 200, (3, 50)).astype(np.uint8))
 
 
-@pytest.mark.parametrize(("a", "b"), [((5, 6, 7), (14, 15)), ((6, 4), (8, 3)), ((64, 10), (640,)), ((2, 3, 4), (24, 1))])
+@pytest.mark.parametrize(
+    ("a", "b"), [((5, 6, 7), (14, 15)), ((6, 4), (8, 3)), ((64, 10), (640,)), ((2, 3, 4), (24, 1))]
+)
 def test_reshape_between_any_shapes(a, b):
     check(lambda x: tf.reshape(tf.reshape(x * 2.0, b) + 1.0, a) * x, floats(*a))
     check(lambda x: tf.reduce_max(tf.reshape(x * 2.0, b), 0), floats(*a))

@@ -23,7 +23,9 @@ def gradients(fn):
     return run
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (64, 784, 512), (3, 1000, 2), (129, 7, 65), (1, 300, 1), (500, 1, 3)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(1, 1, 1), (64, 784, 512), (3, 1000, 2), (129, 7, 65), (1, 300, 1), (500, 1, 3)]
+)
 def test_matmul(m, k, n):
     x, y = floats(m, k), floats(k, n)
     ours, theirs = run_both(tf.matmul, x, y)
@@ -38,7 +40,9 @@ def test_transposed_operands(ta, tb):
     check(lambda a, b: tf.matmul(a, b, ta, tb), x.T.copy() if ta else x, y.T.copy() if tb else y, atol=2e-6)
 
 
-@pytest.mark.parametrize("spec", ["bshd,bthd->bhst", "abc,cd->abd", "abc,abd->cd", "abcd,cde->abe", "ab,cd->abcd", "ab,ab->"])
+@pytest.mark.parametrize(
+    "spec", ["bshd,bthd->bhst", "abc,cd->abd", "abc,abd->cd", "abcd,cde->abe", "ab,cd->abcd", "ab,ab->"]
+)
 def test_einsum(spec):
     sizes = dict(zip("abcdehst", (3, 5, 4, 6, 7, 2, 9, 8), strict=True))
     left, right = spec.split("->")[0].split(",")
@@ -49,7 +53,10 @@ def test_einsum(spec):
 
 def test_half_and_integer_products():
     check(lambda x, y: x @ y, floats(16, 32).astype(np.float16), floats(32, 8).astype(np.float16), rtol=2e-3, atol=2e-3)
-    x, y = rng.integers(-1000, 1000, (9, 20)).astype(np.int32), rng.integers(-(2**31), 2**31 - 1, (20, 5)).astype(np.int32)
+    x, y = (
+        rng.integers(-1000, 1000, (9, 20)).astype(np.int32),
+        rng.integers(-(2**31), 2**31 - 1, (20, 5)).astype(np.int32),
+    )
     check(tf.matmul, x, y)
 
 
@@ -73,7 +80,12 @@ def test_conv2d_and_its_gradients(name, ci, co):
 
 def test_conv_of_one_and_three_dimensions():
     check(lambda x, w: tf.nn.conv1d(x, w, 2, "SAME"), floats(3, 20, 4), floats(5, 4, 6), rtol=1e-4)
-    check(lambda x, w: tf.nn.conv3d(x, w, [1, 1, 2, 1, 1], "SAME"), floats(2, 5, 6, 4, 3), floats(2, 3, 3, 3, 4), rtol=1e-4)
+    check(
+        lambda x, w: tf.nn.conv3d(x, w, [1, 1, 2, 1, 1], "SAME"),
+        floats(2, 5, 6, 4, 3),
+        floats(2, 3, 3, 3, 4),
+        rtol=1e-4,
+    )
 
 
 def test_grouped_and_depthwise():

@@ -24,7 +24,9 @@ def gradient(fn):
 
 
 @pytest.mark.parametrize("pool", [tf.nn.max_pool2d, tf.nn.avg_pool2d], ids=lambda f: f.__name__)
-@pytest.mark.parametrize(("size", "stride", "padding"), [(2, 2, "SAME"), (3, 2, "SAME"), (3, 1, "VALID"), (2, 3, "VALID")])
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"), [(2, 2, "SAME"), (3, 2, "SAME"), (3, 1, "VALID"), (2, 3, "VALID")]
+)
 def test_pooling_and_its_gradient(pool, size, stride, padding):
     fn = lambda x: pool(x, size, stride, padding)  # noqa: E731
     check(fn, floats(2, 7, 8, 5))
@@ -36,7 +38,9 @@ def test_max_pool_gradient_with_equal_elements():
     check(gradient(fn), rng.integers(0, 3, (2, 7, 7, 3)).astype(np.float32))
 
 
-@pytest.mark.parametrize(("entries", "width", "shape"), [(50, 6, (4, 5)), (1000, 3, (7,)), (5000, 64, (2, 9)), (3, 1, (1,))])
+@pytest.mark.parametrize(
+    ("entries", "width", "shape"), [(50, 6, (4, 5)), (1000, 3, (7,)), (5000, 64, (2, 9)), (3, 1, (1,))]
+)
 def test_gather_and_its_gradient(entries, width, shape):
     index = rng.integers(0, entries, shape).astype(np.int32)
     check(tf.gather, floats(entries, width), index)

@@ -131,9 +131,7 @@ def trained(model, x, y):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_hundred_steps(name):
     x, y = digits()
-    order = np.concatenate(
-        [i * BATCH + np.random.default_rng(i).permutation(BATCH) for i in range(len(x) // BATCH)]
-    )
+    order = np.concatenate([i * BATCH + np.random.default_rng(i).permutation(BATCH) for i in range(len(x) // BATCH)])
     with IPUStrategy().scope():
         model = made(name, 0.0)
     start = model.get_weights()

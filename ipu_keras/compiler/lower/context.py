@@ -27,7 +27,7 @@ ALIGN = 8
 class Var:
     """A tile variable: for each tile that has a part of it, the part's bytes."""
 
-    __slots__ = ("tiles", "sizes", "category", "label", "pinned", "index", "offsets", "first", "last")
+    __slots__ = ("category", "first", "index", "label", "last", "offsets", "pinned", "sizes", "tiles")
 
     def __init__(self, tiles: Ints, sizes: Ints, category: str, label: int, pinned: bool = False) -> None:
         self.tiles, self.sizes, self.category, self.label, self.pinned = tiles, sizes, category, label, pinned

@@ -29,7 +29,9 @@ def lower_map(ctx: Context, node: Node) -> None:
         else:
             operands.append(ctx.need(value, layout.keep(kept)))
     outs = [_result_var(ctx, value, layout, operands) for value in node.results]
-    emit_map(ctx, layout, node.attrs["body"], node.attrs["consts"], node.attrs["outs"], node.inputs, operands, has, outs)
+    emit_map(
+        ctx, layout, node.attrs["body"], node.attrs["consts"], node.attrs["outs"], node.inputs, operands, has, outs
+    )
     for value, var in zip(node.results, outs, strict=True):
         ctx.located[value] = Located(var, layout)
 

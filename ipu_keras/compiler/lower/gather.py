@@ -90,13 +90,13 @@ def _grid(ctx: Context, table: Value, d: int) -> tuple[Grid, list[Name], dict[Na
 
 def _everywhere(ctx: Context, grid: Grid, indices: Value) -> Located:
     """All indices on every tile of the grid."""
-    other: dict[Name, Other] = {
-        "i": ((), (np.zeros(1, np.int64), np.full(1, indices.size, np.int64)))
-    }
+    other: dict[Name, Other] = {"i": ((), (np.zeros(1, np.int64), np.full(1, indices.size, np.int64)))}
     return ctx.need(indices, grid.layout(["i"], [indices.size], ["i"], other))
 
 
-def _rows_layout(grid: Grid, value: Value, row_dims: list[int], columns: list[Name]) -> tuple[list[Name], Any, list[Name]]:
+def _rows_layout(
+    grid: Grid, value: Value, row_dims: list[int], columns: list[Name]
+) -> tuple[list[Name], Any, list[Name]]:
     """Names of the dimensions of an array of rows: `row_dims` are the columns' dimensions, the rest count rows."""
     names: list[Name] = []
     other: dict[Name, Other] = {}

@@ -86,7 +86,9 @@ def lower_broadcast(ctx: Context, node: Node) -> None:
     ctx.located[out] = ctx.move(Located(here.var, src), layout, out.itemsize, lines)
 
 
-def _moved(ctx: Context, node: Node, sources: list[tuple[Value, list[Line]]], layout: Layout, start: int | None) -> None:
+def _moved(
+    ctx: Context, node: Node, sources: list[tuple[Value, list[Line]]], layout: Layout, start: int | None
+) -> None:
     """The result in `layout`, filled with `start` first if given, then copied from each source in one exchange."""
     out = node.out
     var = ctx.var(layout, out.itemsize)
@@ -113,7 +115,8 @@ def lower_slice(ctx: Context, node: Node) -> None:
     """Strided copies."""
     (x,) = node.inputs
     lines = [
-        Line(d, n, 0, 1, s, t) for d, (n, (s, _, t)) in enumerate(zip(node.out.shape, node.attrs["slices"], strict=True))
+        Line(d, n, 0, 1, s, t)
+        for d, (n, (s, _, t)) in enumerate(zip(node.out.shape, node.attrs["slices"], strict=True))
     ]
     _moved(ctx, node, [(x, lines)], _follow(ctx, node.out, x, lines), None)
 

@@ -78,7 +78,9 @@ class Grid:
         where = {name: i for i, name in enumerate(dims)}
         return Layout(tuple(sizes), starts, stops, np.ascontiguousarray(tiles), tuple(where[n] for n in order))
 
-    def partial(self, summed: Sequence[Name], dims: Sequence[Name], sizes: Sequence[int], order: Sequence[Name]) -> tuple[Layout, int]:
+    def partial(
+        self, summed: Sequence[Name], dims: Sequence[Name], sizes: Sequence[int], order: Sequence[Name]
+    ) -> tuple[Layout, int]:
         """Layout of partial sums over the cut names in `summed`: those in front, cut to single elements, then `dims`.
 
         Returns:

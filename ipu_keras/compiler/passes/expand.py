@@ -40,7 +40,8 @@ def _scalar_operands(b: Builder, node: Node) -> Value | None:
         return None
     shape = node.out.shape
     inputs = [
-        v if v.shape == shape else b.add("broadcast", [v], shape, v.dtype, {"dims": ()}, node.where) for v in node.inputs
+        v if v.shape == shape else b.add("broadcast", [v], shape, v.dtype, {"dims": ()}, node.where)
+        for v in node.inputs
     ]
     return b.add(node.op, inputs, shape, node.out.dtype, node.attrs, node.where)
 
