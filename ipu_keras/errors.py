@@ -20,7 +20,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "GraphError",
-    "IPUOutOfMemoryError",
+    "IPUOutOfMemoryError",  # noqa: F822  the module's __getattr__ makes it
 ]
 
 

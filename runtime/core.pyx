@@ -1,4 +1,4 @@
-"""Scratch memory of a host thread; it stands for a worker's registers and never holds a tile's data between vertices."""
+"""Scratch memory of a host thread: a worker's registers, so to say; no tile's data stays in it between vertices."""
 from libc.stdlib cimport free
 from posix.stdlib cimport posix_memalign
 

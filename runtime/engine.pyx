@@ -12,7 +12,6 @@ import numpy as np
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from ipu_runtime.codelets.conv cimport prepare_conv, run_conv
@@ -289,7 +288,7 @@ cdef class Engine:
         """
         global _executions
         cdef long i
-        held, results = self._bind(feeds, repeat)
+        _held, results = self._bind(feeds, repeat)
         if self.strict:
             self._run_strict(repeat)
         else:
@@ -352,7 +351,8 @@ cdef class Engine:
         cdef Worker workers[64]
         cdef int failed = 0, n = 1, i
         with nogil:
-            # Threads live for one execution: making one costs some 20 us, and none is left spinning beside TensorFlow's.
+            # Threads live for one execution: making one costs some 20 us, and none is left spinning beside
+            # TensorFlow's.
             barrier_init(&self.barrier, self.threads)
             for i in range(1, self.threads):
                 workers[i].engine, workers[i].first = <void *>self, i

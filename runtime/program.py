@@ -16,7 +16,7 @@ set of copies. `header` holds what is not an array: target, feeds, outputs, stat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,9 +74,9 @@ class Program:
     blob: NDArray[np.uint8]
     variables: NDArray[np.int32]
     cells: NDArray[np.int32]
-    _views: dict[int, GroupView] = field(default_factory=dict, repr=False)
+    _views: dict[int, GroupView] = field(default_factory=dict, init=False, repr=False)
 
-    ARRAYS = {
+    ARRAYS: ClassVar[dict[str, tuple[type, int]]] = {
         "steps": (np.int32, 4),
         "groups": (np.int64, 6),
         "params": (np.int64, 0),

@@ -1,8 +1,8 @@
 """Strict mode: every access of a program is checked against what the program says it may touch.
 
 Three nets: (1) once, when a program is loaded: each operand of each vertex and copy lies inside its tile and inside one
-allocation that is live at that step; (2) while it runs: no byte is read that was not written since its allocation began;
-(3) bytes outside all allocations keep their pattern, so a kernel that writes past its operands is found.
+allocation that is live at that step; (2) while it runs: no byte is read that was not written since its allocation
+began; (3) bytes outside all allocations keep their pattern, so a kernel that writes past its operands is found.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class Assembler:
 
     def program(self, header: dict[str, Any], blob: np.ndarray, placed: list[Var], tiles: int) -> Program:
         """The finished program; `header["used_bytes"]` is set."""
-        variables, cells = [], []
+        variables: list[tuple[int, ...]] = []
+        cells: list[Ints] = []
         for var in placed:
             assert var.offsets is not None
             n = len(var.tiles)
@@ -90,8 +91,8 @@ class Assembler:
 def fixed_bytes(program: Program) -> dict[str, Ints]:
     """Bytes of code, vertex state, exchange code and stacks on each tile, by category.
 
-    Source: hardware.md 5.1. A vertex type's code once on each tile that uses it; exchange code 4 B an instruction, three
-    a received fragment and one for each 64 words sent.
+    Source: hardware.md 5.1. A vertex type's code once on each tile that uses it; exchange code 4 B an instruction,
+    three a received fragment and one for each 64 words sent.
     """
     tiles = program.tile_count
     out = {c: np.zeros(tiles, np.int64) for c in CATEGORIES[5:]}

@@ -16,8 +16,8 @@ def check_memory(program: Program) -> None:
     tile, have, need = report.fullest_tile, report.limit, report.max_tile_bytes
     over = int((report.by_tile > report.limit).sum())
     lines = [
-        f"{program.header['name']} does not fit {program.header['target']['name']}: tile {tile} needs {need:,} bytes and "
-        f"has {have:,} ({need - have:,} too many; {over} of {len(report.by_tile)} tiles overflow).",
+        f"{program.header['name']} does not fit {program.header['target']['name']}: tile {tile} needs {need:,} bytes "
+        f"and has {have:,} ({need - have:,} too many; {over} of {len(report.by_tile)} tiles overflow).",
         f"Largest on tile {tile}:",
     ]
     for tensor in largest_on_tile(program, tile):
@@ -28,8 +28,8 @@ def check_memory(program: Program) -> None:
     always = report.always_live_bytes / max(1, report.peak_bytes)
     if always > 0.6:
         lines.append(
-            f"{always:.0%} of the peak lives always (weights and optimizer state): an optimizer with less state, fewer or "
-            "smaller layers, or a target with more memory would help."
+            f"{always:.0%} of the peak lives always (weights and optimizer state): an optimizer with less state, fewer "
+            "or smaller layers, or a target with more memory would help."
         )
     else:
         lines.append(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,7 +202,7 @@ def common_view(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | Non
         return None
     ordered = sorted(ends)
     view = []
-    for small, large in zip(ordered, ordered[1:], strict=False):
+    for small, large in pairwise(ordered):
         if large % small:
             return None
         view.append(large // small)

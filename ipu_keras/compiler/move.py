@@ -23,7 +23,7 @@ class Line(NamedTuple):
     """Which elements of one destination dimension come from which of a source dimension (None: the same for all)."""
 
     src_dim: int | None
-    count: int
+    n: int
     dst_first: int = 0
     dst_step: int = 1
     src_first: int = 0
@@ -66,11 +66,11 @@ def _k_ranges(starts: Ints, stops: Ints, first: int, step: int, count: int) -> t
 
 def _pairs(line: Line, dst: tuple[Ints, Ints], src: tuple[Ints, Ints] | None) -> tuple[Ints, Ints, Ints, Ints]:
     """Overlaps of a dimension: index of the destination's and the source's interval, first k, number of k."""
-    d_low, d_high = _k_ranges(dst[0], dst[1], line.dst_first, line.dst_step, line.count)
+    d_low, d_high = _k_ranges(dst[0], dst[1], line.dst_first, line.dst_step, line.n)
     if src is None:
         keep = np.flatnonzero(d_high > d_low)
         return keep, np.zeros(len(keep), np.int64), d_low[keep], (d_high - d_low)[keep]
-    s_low, s_high = _k_ranges(src[0], src[1], line.src_first, line.src_step, line.count)
+    s_low, s_high = _k_ranges(src[0], src[1], line.src_first, line.src_step, line.n)
     if len(d_low) * len(s_low) <= 1 << 16:
         low = np.maximum(d_low[:, None], s_low[None, :])
         high = np.minimum(d_high[:, None], s_high[None, :])
@@ -142,7 +142,7 @@ def _by_product(dst: Layout, src: Layout, lines: list[Line]) -> Rows:
     )
     d_pick = [sides[d][0][index[d]] for d in range(rank)]
     s_pick: list[Ints] = [np.zeros(total, np.int64)] * len(src.view)
-    dst_tile = dst.tiles[tuple(d_pick) + (index[rank],)]
+    dst_tile = dst.tiles[(*d_pick, index[rank])]
     d_str = _strides(dst, d_pick)
     for d, line in enumerate(lines):
         if line.src_dim is not None:
@@ -165,7 +165,7 @@ def _by_product(dst: Layout, src: Layout, lines: list[Line]) -> Rows:
             src_off += (line.src_first + line.src_step * k0 - src.starts[s][s_pick[s]]) * s_str[s]
             src_steps.append(s_str[s] * line.src_step)
     if src.reps == 1:
-        src_tile = src.tiles[tuple(s_pick) + (0,)] if len(src.view) else np.full(total, src.tiles[0])
+        src_tile = src.tiles[(*s_pick, 0)] if len(src.view) else np.full(total, src.tiles[0])
     else:
         choices = src.tiles[tuple(s_pick)] if len(src.view) else np.broadcast_to(src.tiles, (total, src.reps))
         here = choices == dst_tile[:, None]

@@ -52,7 +52,8 @@ def supersteps(steps: list[RawStep], window: int = WINDOW) -> list[list[RawStep]
     while ready:
         first = ready[0]
         kind = steps[first].kind
-        taken, left = [], []
+        taken: list[int] = []
+        left: list[int] = []
         while ready and ready[0] <= first + window:
             i = heapq.heappop(ready)
             (taken if steps[i].kind == kind else left).append(i)

@@ -84,7 +84,7 @@ class Profile:
             if kind in (REPEAT, END) or first < self._first_group:
                 continue
             for group, cycles in zip(range(first, last), step.by_group, strict=True):
-                layer, phase, _ = (labels[of_group[group]].split("|", 2) + ["", ""])[:3]
+                layer, phase, _ = [*labels[of_group[group]].split("|", 2), "", ""][:3]
                 cost = found.setdefault(layer, LayerCost(layer))
                 cost.cycles += cycles
                 cost.phases[phase] = cost.phases.get(phase, 0.0) + cycles

@@ -108,5 +108,5 @@ def largest_on_tile(program: Program, tile: int, most: int = 8) -> list[Tensor]:
 
 
 def _parts(label: str) -> tuple[str, str, str]:
-    layer, phase, name = (label.split("|", 2) + ["", ""])[:3]
+    layer, phase, name = [*label.split("|", 2), "", ""][:3]
     return layer, phase, name

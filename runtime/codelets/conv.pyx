@@ -62,7 +62,7 @@ cdef inline long place(const Shape *c, const long *oi, const long *ki) noexcept 
 cdef void channels_last(const Shape *c, const float *x, const float *w, float *y, float *panel) noexcept nogil:
     cdef long oi[4]
     cdef long ki[4]
-    cdef long r = 0, per, i, t, pos
+    cdef long r = 0, per, _i, _t, pos
     cdef const float *base = x
     cdef float *q
     cdef int d
@@ -73,10 +73,10 @@ cdef void channels_last(const Shape *c, const float *x, const float *w, float *y
         if per > c.rows - r:
             per = c.rows - r
         q = panel
-        for i in range(per):
+        for _i in range(per):
             for d in range(c.nd):
                 ki[d] = 0
-            for t in range(c.taps):
+            for _t in range(c.taps):
                 pos = place(c, oi, ki)
                 if pos < 0:
                     memset(q, 0, c.ic * 4)
@@ -97,7 +97,7 @@ cdef void batch_last(const Shape *c, const float *x, const float *w, float *y, f
     cdef long oi[4]
     cdef long ki[4]
     cdef long first[4]
-    cdef long r = 0, per, i, t, ch, pos
+    cdef long r = 0, per, _i, _t, ch, pos
     cdef float *q
     cdef int d
     for d in range(c.nd):
@@ -110,10 +110,10 @@ cdef void batch_last(const Shape *c, const float *x, const float *w, float *y, f
         for ch in range(c.ic):
             for d in range(c.nd):
                 ki[d] = 0
-            for t in range(c.taps):
+            for _t in range(c.taps):
                 for d in range(c.nd):
                     oi[d] = first[d]
-                for i in range(per):
+                for _i in range(per):
                     pos = place(c, oi, ki)
                     if pos < 0:
                         memset(q, 0, c.batch * 4)
@@ -122,7 +122,7 @@ cdef void batch_last(const Shape *c, const float *x, const float *w, float *y, f
                     q += c.batch
                     step(oi, c.o, c.nd)
                 step(ki, c.kk, c.nd)
-        for i in range(per):
+        for _i in range(per):
             step(first, c.o, c.nd)
         gemm(panel, w, y + r * c.batch * c.oc, <int>(per * c.batch), <int>c.oc, <int>c.k, True, False, 0)
         r += per
@@ -167,7 +167,7 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
     cdef const int64_t *p = g.params
     cdef int nd = <int>p[0], d
     cdef bint half = p[1] == DT_F16, swapped = p[2] != 0, direct
-    cdef long row, gg, groups, i, t, at, reach, unit
+    cdef long row, _g, groups, i, t, at, reach, unit
     cdef Shape c
     cdef float *x
     cdef float *w
@@ -222,7 +222,7 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
                     else:
                         c.index[d][i * c.kk[d] + t] = <int>(reach // p[5 + 4 * d] * unit)
             unit *= c.ext[d]
-        for gg in range(groups):
+        for _g in range(groups):
             if direct:
                 gemm(x, w, y, <int>c.rows, <int>c.oc, <int>c.k, False, False, 0)
             elif swapped and c.oc <= 2:

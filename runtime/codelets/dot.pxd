@@ -1,6 +1,7 @@
 from ipu_runtime.core cimport Group, Scratch
 
 
-cdef void gemm(const float *a, const float *b, float *c, int m, int n, int k, bint ta, bint tb, float beta) noexcept nogil
+cdef void gemm(const float *a, const float *b, float *c, int m, int n, int k, bint ta, bint tb,
+               float beta) noexcept nogil
 cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil
 cdef void *prepare_dot(const Group *g) noexcept

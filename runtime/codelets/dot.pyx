@@ -6,39 +6,41 @@ Columns: tile, batch, m, n, k, offset of A, of B, of C.
 fp32 goes to BLAS, one thread a tile (measured: squares of 16 to 128, 113 to 205 GFLOP/s on one AVX-512 core against
 13 to 36 of a plain loop); blocks too small for a call's overhead go to a loop.
 """
-from libc.stdint cimport int32_t, int64_t, int8_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, uint8_t
 
 from scipy.linalg.cython_blas cimport sgemm
 
-from ipu_runtime._vec cimport DT_F16, DT_F32, DT_S8, DT_U8, vec_dtype_size, vec_fn, vec_select, vec_table
+from ipu_runtime._vec cimport DT_F16, DT_F32, DT_S8, DT_U8, vec_select, vec_table
 from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
 
 
-cdef void gemm(const float *a, const float *b, float *c, int m, int n, int k, bint ta, bint tb, float beta) noexcept nogil:
+cdef void gemm(const float *a, const float *b, float *c, int m, int n, int k, bint ta, bint tb,
+               float beta) noexcept nogil:
     """Row-major C[m, n] = A[m, k] B[k, n] + beta C; `ta`: A is stored [k, m], `tb`: B is stored [n, k]."""
     cdef char yes = b"T"
     cdef char no = b"N"
     cdef float one = 1
-    cdef int i, j, l, lda = m if ta else k, ldb = k if tb else n
+    cdef int i, j, d, lda = m if ta else k, ldb = k if tb else n
     cdef float x
     if m * n == 0:
         return
     if <long>m * n * k > 512:
         # BLAS is column-major: it computes the transposed product of the operands in turn.
-        sgemm(&yes if tb else &no, &yes if ta else &no, &n, &m, &k, &one, <float *>b, &ldb, <float *>a, &lda, &beta, c, &n)
+        sgemm(&yes if tb else &no, &yes if ta else &no, &n, &m, &k, &one, <float *>b, &ldb, <float *>a, &lda, &beta,
+              c, &n)
         return
     for i in range(m):
         if beta == 0:
             for j in range(n):
                 c[i * n + j] = 0
-        for l in range(k):
-            x = a[l * m + i] if ta else a[i * k + l]
+        for d in range(k):
+            x = a[d * m + i] if ta else a[i * k + d]
             if tb:
                 for j in range(n):
-                    c[i * n + j] += x * b[j * k + l]
+                    c[i * n + j] += x * b[j * k + d]
             else:
                 for j in range(n):
-                    c[i * n + j] += x * b[l * n + j]
+                    c[i * n + j] += x * b[d * n + j]
 
 
 ctypedef fused integer:
@@ -47,18 +49,19 @@ ctypedef fused integer:
     int32_t
 
 
-cdef void integer_dot(const integer *a, const integer *b, int32_t *c, int m, int n, int k, bint ta, bint tb) noexcept nogil:
+cdef void integer_dot(const integer *a, const integer *b, int32_t *c, int m, int n, int k, bint ta,
+                      bint tb) noexcept nogil:
     """The same for integers: sums in int32, wrapping."""
-    cdef int i, j, l
+    cdef int i, j, d
     cdef unsigned int x
     for i in range(m):
         for j in range(n):
             c[i * n + j] = 0
-        for l in range(k):
-            x = <unsigned int><int32_t>(a[l * m + i] if ta else a[i * k + l])
+        for d in range(k):
+            x = <unsigned int><int32_t>(a[d * m + i] if ta else a[i * k + d])
             for j in range(n):
                 c[i * n + j] = <int32_t>(<unsigned int>c[i * n + j] + x * <unsigned int><int32_t>(
-                    b[j * k + l] if tb else b[l * n + j]))
+                    b[j * k + d] if tb else b[d * n + j]))
 
 
 cdef void *prepare_dot(const Group *g) noexcept:
@@ -69,7 +72,7 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
     cdef const vec_table *table = <const vec_table *>g.aux
     cdef int dtype = <int>g.params[0]
     cdef bint ta = g.params[1] != 0, tb = g.params[2] != 0
-    cdef long row, i, batch, size = vec_dtype_size(dtype)
+    cdef long row, i, batch, ia, ib, ic
     cdef int m, n, k
     cdef char *a
     cdef char *b
@@ -77,7 +80,8 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
     cdef float *wide
     for row in range(lo, hi):
         batch, m, n, k = cell(g, 1, row), cell(g, 2, row), cell(g, 3, row), cell(g, 4, row)
-        a, b, c = (operand(g, 5, row, arena, stride), operand(g, 6, row, arena, stride), operand(g, 7, row, arena, stride))
+        a, b = operand(g, 5, row, arena, stride), operand(g, 6, row, arena, stride)
+        c = operand(g, 7, row, arena, stride)
         if dtype == DT_F16:
             wide = <float *>scratch(s, <size_t>batch * (m + n) * k * 4 + 64)
             if wide == NULL:
@@ -86,11 +90,12 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
             table.convert[DT_F32][DT_F16](batch * n * k, wide + batch * m * k, b, NULL, NULL)
             a, b = <char *>wide, <char *>(wide + batch * m * k)
         for i in range(batch):
+            ia, ib, ic = i * m * k, i * k * n, i * m * n
             if dtype == DT_F32 or dtype == DT_F16:
-                gemm(<float *>a + i * m * k, <float *>b + i * k * n, <float *>c + i * m * n, m, n, k, ta, tb, 0)
+                gemm(<float *>a + ia, <float *>b + ib, <float *>c + ic, m, n, k, ta, tb, 0)
             elif dtype == DT_S8:
-                integer_dot[int8_t](<int8_t *>a + i * m * k, <int8_t *>b + i * k * n, <int32_t *>c + i * m * n, m, n, k, ta, tb)
+                integer_dot[int8_t](<int8_t *>a + ia, <int8_t *>b + ib, <int32_t *>c + ic, m, n, k, ta, tb)
             elif dtype == DT_U8:
-                integer_dot[uint8_t](<uint8_t *>a + i * m * k, <uint8_t *>b + i * k * n, <int32_t *>c + i * m * n, m, n, k, ta, tb)
+                integer_dot[uint8_t](<uint8_t *>a + ia, <uint8_t *>b + ib, <int32_t *>c + ic, m, n, k, ta, tb)
             else:
-                integer_dot[int32_t](<int32_t *>a + i * m * k, <int32_t *>b + i * k * n, <int32_t *>c + i * m * n, m, n, k, ta, tb)
+                integer_dot[int32_t](<int32_t *>a + ia, <int32_t *>b + ib, <int32_t *>c + ic, m, n, k, ta, tb)

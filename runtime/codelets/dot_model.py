@@ -27,14 +27,14 @@ def amp_cycles(rows: Any, k: Any, n: Any, dtype: str, weight_bytes_per_cycle: in
     rows, k, n = np.asarray(rows, np.int64), np.asarray(k, np.int64), np.asarray(n, np.int64)
     half = dtype == "f16"
     units, in_block = (8, 16) if half else (16, 8)
-    loads = units * (32 if half else 32) // weight_bytes_per_cycle
+    loads = units * 32 // weight_bytes_per_cycle  # 16 fp16 or 8 fp32 weights of each unit
     most, least = ceil_div(rows, WORKERS), rows // WORKERS
 
     def worker(r: Ints, zero: bool) -> Ints:
         if half:
-            base = np.select([r == 0, r == 1, r == 2], [21, 32, 41], 37 + 4 * (r - 3))
+            base: Ints = np.select([r == 0, r == 1, r == 2], [21, 32, 41], 37 + 4 * (r - 3)).astype(np.int64)
             return base - 7 + (0 if zero else 1)
-        base = np.select([r == 0, r == 1, r == 2], [24, 47, 46], 46 + 8 * (r - 3))
+        base = np.select([r == 0, r == 1, r == 2], [24, 47, 46], 46 + 8 * (r - 3)).astype(np.int64)
         return base + (2 + 8 * r if zero else 0)
 
     inner = {z: np.maximum(WORKERS * worker(most, z), WORKERS * worker(least, z) + 14) for z in (True, False)}

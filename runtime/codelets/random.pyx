@@ -8,7 +8,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from ipu_runtime._vec cimport philox4x32, vec_select, vec_table
+from ipu_runtime._vec cimport vec_select, vec_table
 from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
 
 
@@ -17,7 +17,7 @@ cdef void run_philox(const Group *g, long lo, long hi, char *arena, size_t strid
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
     cdef int64_t per = p[1]
-    cdef long row, i, outer, words, run
+    cdef long row, _i, outer, words, run
     cdef uint64_t first, block, skip, low, high
     cdef uint64_t *state
     cdef char *out
@@ -38,7 +38,7 @@ cdef void run_philox(const Group *g, long lo, long hi, char *arena, size_t strid
         bits = <uint32_t *>scratch(s, (words + 8) * 4)
         if bits == NULL:
             return
-        for i in range(outer):
+        for _i in range(outer):
             first = 0
             for d in range(rank):
                 first += <uint64_t>((start[d] + at[d]) * p[2 + d])

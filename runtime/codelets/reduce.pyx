@@ -59,7 +59,7 @@ cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t strid
     cdef Reduce *r = <Reduce *>g.aux
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
-    cdef long mask = p[1], row, i, n, outs, pos, inner, size = r.size, step
+    cdef long mask = p[1], row, i, n, outs, pos, inner, size = r.size
     cdef long ext[8]
     cdef long at[8]
     cdef long steps[8]

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
-from ipu_runtime._vec cimport DT_F16, DT_F32, vec_dtype_size, vec_fn, vec_select, vec_table
+from ipu_runtime._vec cimport vec_dtype_size, vec_fn, vec_select, vec_table
 from ipu_runtime.core cimport Group, Scratch, cell, operand
 
 cdef struct Window:
@@ -49,7 +49,7 @@ cdef void run_window(const Group *g, long lo, long hi, char *arena, size_t strid
     cdef Window *w = <Window *>g.aux
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
-    cdef long row, size = w.size, outs, taps, i, t, pos, at, run, step, j
+    cdef long row, size = w.size, outs, taps, _i, _t, pos, at, run, j
     cdef long ext[8]
     cdef long o[8]
     cdef long first[8]
@@ -71,12 +71,12 @@ cdef void run_window(const Group *g, long lo, long hi, char *arena, size_t strid
         run = o[rank - 1] if runs else 1
         if run == 0:
             continue
-        for i in range(outs // run):
+        for _i in range(outs // run):
             for j in range(run):
                 memcpy(y + j * size, &p[3], size)
             for d in range(rank):
                 ti[d] = 0
-            for t in range(taps):
+            for _t in range(taps):
                 pos = 0
                 for d in range(rank):
                     at = source(p, d, first[d], oi[d], ti[d], ext[d])
@@ -108,7 +108,7 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
     cdef Window *w = <Window *>g.aux
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
-    cdef long row, size = w.size, outs, taps, ins, i, t, pos, at, best
+    cdef long row, size = w.size, outs, taps, ins, i, _i, _t, pos, at, best
     cdef long ext[8]
     cdef long o[8]
     cdef long first[8]
@@ -131,11 +131,11 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
         y = operand(g, 3 + 3 * rank, row, arena, stride)
         for i in range(ins):
             memcpy(y + i * size, &p[3], size)
-        for i in range(outs):
+        for _i in range(outs):
             best = -1
             for d in range(rank):
                 ti[d] = 0
-            for t in range(taps):
+            for _t in range(taps):
                 pos = 0
                 for d in range(rank):
                     at = source(p, d, first[d], oi[d], ti[d], ext[d])

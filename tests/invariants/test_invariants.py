@@ -71,7 +71,7 @@ def test_i1_an_operand_outside_its_allocation_is_caught(exe, delta):
     program = exe.program
     group = first_group(program, COMPUTE, registry.DOT)
     wrong = shifted(program, group, 7, delta)
-    with pytest.raises(StrictModeError, match="not inside a live allocation|leaves its tile"):
+    with pytest.raises(StrictModeError, match=r"not inside a live allocation|leaves its tile"):
         check_bounds(wrong)
     check_bounds(program)
 

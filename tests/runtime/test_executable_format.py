@@ -160,7 +160,7 @@ print(refused, ran)
 
 
 def test_no_altered_program_can_crash_the_process(saved):
-    # Each number of the program changed in turn and signed anew: refused, or run to its end with wrong results at worst.
+    # Each number of the program changed in turn and signed anew: refused, or run to its end with wrong results.
     _, path, _ = saved
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FUZZ), str(path), "5"], capture_output=True, text=True, check=False

@@ -135,8 +135,6 @@ def lower_pad(ctx: Context, node: Node) -> None:
     for d, (low, _, interior) in enumerate(node.attrs["padding"]):
         step, n = interior + 1, x.shape[d]
         first = -(low // step) if low < 0 else 0  # first element that falls inside
-        if low < 0:
-            first = -(-(-low) // step)
         at = low + first * step
         count = max(0, min(n - first, -(-(node.out.shape[d] - at) // step)))
         lines.append(Line(d, count, at, step, first, 1))

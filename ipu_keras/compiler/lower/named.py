@@ -62,8 +62,8 @@ class Grid:
             dims: names of the operand's dimensions.
             sizes: their sizes.
             order: the same names in memory order of a block.
-            other: names that are no names of the grid: the axes that cut them (none: uncut), and their intervals, one for
-                each combination of the axes' indices, the last axis fastest.
+            other: names that are no names of the grid: the axes that cut them (none: uncut), and their intervals, one
+                for each combination of the axes' indices, the last axis fastest.
         """
         other = other or {}
         starts, stops, axes, shape = [], [], [], []

@@ -249,7 +249,7 @@ def _regroup(layout: Layout, parts: int) -> Layout:
 
 
 def _scatter(ctx: Context, layout: Layout, size: int, wanted: Layout | None) -> Layout:
-    """Where the results of partials [depth, kept...] go: a mapping that is wanted, or spread over the partials' tiles."""
+    """Where the results of partials [depth, kept...] go: the mapping wanted, or spread over the partials' tiles."""
     kept_view = layout.view[1:]
     if wanted is not None:
         view = common_view(wanted.view, kept_view)

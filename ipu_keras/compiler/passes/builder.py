@@ -1,4 +1,4 @@
-"""Builds a graph from another: inputs are substituted, equal nodes are shared, rules rewrite nodes as they are added."""
+"""Builds a graph from another: inputs are substituted, equal nodes shared, rules rewrite nodes as they are added."""
 
 from __future__ import annotations
 
