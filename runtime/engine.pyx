@@ -17,12 +17,13 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from ipu_runtime.codelets.conv cimport prepare_conv, run_conv
 from ipu_runtime.codelets.copy cimport run_copy
 from ipu_runtime.codelets.dot cimport prepare_dot, run_dot
+from ipu_runtime.codelets.dynamic cimport run_dynamic
 from ipu_runtime.codelets.elementwise cimport prepare_map, run_map
 from ipu_runtime.codelets.gather cimport prepare_scatter, run_gather, run_scatter
 from ipu_runtime.codelets.random cimport run_philox, run_philox_next
 from ipu_runtime.codelets.reduce cimport prepare_reduce, prepare_variadic, run_reduce, run_variadic
 from ipu_runtime.codelets.window cimport (prepare_select_scatter, prepare_window, run_select_scatter, run_window)
-from ipu_runtime.core cimport Col, Group, Scratch, codelet_fn
+from ipu_runtime.core cimport Col, Group, Scratch, cell, codelet_fn, operand
 
 from ipu_runtime import blas
 from ipu_runtime.codelets import registry
@@ -58,6 +59,9 @@ DEF STREAM_IN = 2
 DEF STREAM_OUT = 3
 DEF REPEAT = 4
 DEF END = 5
+DEF LABEL = 6
+DEF BRANCH = 7
+DEF JUMP = 8
 
 NUMPY = dict(zip(DTYPE_NUMBER, ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4")))
 SERIAL_NS = 4000.0          # below this a superstep is not worth a barrier
@@ -374,8 +378,8 @@ cdef class Engine:
     cdef void walk(self, int first, int last, long repeat, int *failed) noexcept nogil:
         """Run the shares first..last of every superstep."""
         cdef long pc = 0, loop = 0, iteration = 0, g
-        cdef int t, kind
-        cdef bint alone = False
+        cdef int t, kind, stop
+        cdef bint alone = False, taken
         cdef Step *step
         cdef int32_t *share
         while pc < self.n_steps:
@@ -398,6 +402,31 @@ cdef class Engine:
                     return
                 if iteration < repeat:
                     pc = loop
+            elif kind == LABEL:
+                pass
+            elif kind == BRANCH:
+                # All threads read the flag between two barriers: nobody may write it again before all have.
+                barrier_wait(&self.barrier)
+                alone = False
+                taken = self.flag(step) == 0
+                stop = failed[0]
+                barrier_wait(&self.barrier)
+                if stop:
+                    return
+                if taken:
+                    pc = self.target(step)
+            elif kind == JUMP:
+                if self.target(step) < pc:
+                    # A loop that never ends can still be interrupted.
+                    if first == 0 and signals() != 0:
+                        failed[0] = 1
+                    barrier_wait(&self.barrier)
+                    alone = False
+                    stop = failed[0]
+                    barrier_wait(&self.barrier)
+                    if stop:
+                        return
+                pc = self.target(step)
             elif step.serial:
                 if first == 0:
                     for g in range(step.first, step.last):
@@ -414,6 +443,12 @@ cdef class Engine:
                             self.rows(&self.groups[g], kind, share[0], share[1], iteration, first)
                 barrier_wait(&self.barrier)
             pc += 1
+
+    cdef inline uint8_t flag(self, Step *step) noexcept nogil:
+        return (<uint8_t *>operand(&self.groups[step.first], 1, 0, self.arena, self.stride))[0]
+
+    cdef inline long target(self, Step *step) noexcept nogil:
+        return self.groups[step.first].params[0]
 
     cdef inline void rows(self, Group *g, int kind, long lo, long hi, long iteration, int thread) noexcept nogil:
         cdef Slot *slot
@@ -443,7 +478,15 @@ cdef class Engine:
                 iteration += 1
                 if iteration < repeat:
                     pc = loop
-            else:
+            elif step.kind == BRANCH:
+                watch.reads(pc, step.first)
+                if self.flag(step) == 0:
+                    pc = self.target(step)
+            elif step.kind == JUMP:
+                if self.target(step) < pc:
+                    PyErr_CheckSignals()
+                pc = self.target(step)
+            elif step.kind != LABEL:
                 watch.begin(pc)
                 for g in range(step.first, step.last):
                     watch.reads(pc, g)
@@ -455,7 +498,7 @@ cdef class Engine:
         watch.guards("the end of the run")
 
 
-cdef void *FUNCTIONS[12]
+cdef void *FUNCTIONS[14]
 FUNCTIONS[0] = NULL
 FUNCTIONS[1] = <void *>run_map
 FUNCTIONS[2] = <void *>run_reduce
@@ -468,6 +511,8 @@ FUNCTIONS[8] = <void *>run_gather
 FUNCTIONS[9] = <void *>run_scatter
 FUNCTIONS[10] = <void *>run_philox
 FUNCTIONS[11] = <void *>run_philox_next
+FUNCTIONS[12] = <void *>run_dynamic
+FUNCTIONS[13] = NULL
 
 
 cdef bint prepare(Group *g) except? 0:

@@ -21,10 +21,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, REPEAT, END = range(6)
-"""Kinds of step: vertices; copies between and on tiles; host to tiles; tiles to host; a counted loop's two ends."""
+COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, REPEAT, END, LABEL, BRANCH, JUMP = range(9)
+"""Kinds of step: vertices; copies between and on tiles; host to tiles; tiles to host; the two ends of the loop over an
+execution's iterations; a place to go to; go to a label where a tile's flag is 0; go to a label."""
 
-KIND_NAMES = ("compute", "exchange", "stream in", "stream out", "repeat", "end")
+KIND_NAMES = ("compute", "exchange", "stream in", "stream out", "repeat", "end", "label", "branch", "jump")
 
 CATEGORIES = (
     "variable",

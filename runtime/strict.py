@@ -14,7 +14,7 @@ import numpy as np
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import StrictModeError
-from ipu_runtime.program import EXCHANGE, KIND_NAMES, REPEAT, STREAM_IN, STREAM_OUT, Program
+from ipu_runtime.program import END, EXCHANGE, JUMP, KIND_NAMES, LABEL, REPEAT, STREAM_IN, STREAM_OUT, Program
 
 PATTERN = 0xA5
 
@@ -48,7 +48,7 @@ def check_bounds(program: Program) -> None:
     begin, end = program.variables[owner, 1], program.variables[owner, 2]
     keys = cells[:, 0] * step_bytes + cells[:, 1]
     for index, (kind, first, last, label) in enumerate(program.steps.tolist()):
-        if kind >= REPEAT:
+        if kind in (REPEAT, END, LABEL, JUMP):
             continue
         live = (begin <= index) & (index <= end) & (cells[:, 2] > 0)
         live_keys, live_cells = keys[live], cells[live]

@@ -10,7 +10,7 @@ from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import ExecutableFormatError
 from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, DTYPES, OPS
-from ipu_runtime.program import CATEGORIES, COMPUTE, END, REPEAT, STREAM_IN, STREAM_OUT, GroupView, Program
+from ipu_runtime.program import CATEGORIES, BRANCH, COMPUTE, END, JUMP, LABEL, REPEAT, STREAM_IN, STREAM_OUT, GroupView, Program
 
 MAX_TILES = 1 << 20
 MAX_TILE_BYTES = 1 << 30
@@ -62,6 +62,10 @@ def _header(program: Program) -> None:
         for entry in header[kind]:
             _need(entry["dtype"] in DTYPE_NUMBER, f"{kind}: dtype {entry['dtype']!r}")
             _need(all(isinstance(n, int) and n >= 0 for n in entry["shape"]), f"{kind}: shape {entry['shape']!r}")
+    for low, high, trips in header.get("loops", []):
+        _need(0 <= low <= high < len(program.steps) and (trips is None or 0 <= trips < 1 << 40), "a loop")
+    for branch, otherwise, end in header.get("choices", []):
+        _need(0 <= branch <= otherwise <= end < len(program.steps), "a conditional")
     slots = [entry["slot"] for kind in ("feeds", "outputs") for entry in header[kind]]
     _need(sorted(slots) == list(range(header["slots"])), "every slot belongs to one feed or output")
     _need(all(isinstance(t, str) for t in header["labels"]), "labels are texts")
@@ -117,8 +121,10 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
     kinds: dict[int, tuple[int, int]] = {}
     inputs = {f["slot"] for f in program.header["feeds"]}
     depth, at = 0, 0
-    for kind, first, last, label in program.steps.tolist():
-        _need(0 <= kind <= END, f"a step has kind {kind}")
+    kinds_of = program.steps[:, 0]
+    side = np.cumsum((kinds_of == REPEAT) | (kinds_of == END))  # before, in, behind the loop over iterations
+    for number, (kind, first, last, label) in enumerate(program.steps.tolist()):
+        _need(0 <= kind <= JUMP, f"a step has kind {kind}")
         _need(first == at and first <= last <= len(program.groups), "a step's groups are out of order")
         _need(0 <= label < max(1, len(program.header["labels"])), "a step's label")
         at = last
@@ -127,7 +133,14 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
         elif kind == END:
             depth -= 1
         _need(0 <= depth <= 1, "loops are nested or not closed")
-        _need(kind < REPEAT or first == last, "a control step has groups")
+        _need(kind not in (REPEAT, END, LABEL) or first == last, "a control step has groups")
+        if kind in (BRANCH, JUMP):
+            _need(last == first + 1 and program.groups[first, 0] == registry.BRANCH, "a branch needs one flag")
+            view = program.group(first)
+            _need(view.rows == 1 and len(view.params) == 1, "a branch needs one flag")
+            goal = int(view.params[0])
+            _need(0 <= goal < len(program.steps) and kinds_of[goal] == LABEL, f"step {number} goes to no label")
+            _need(side[goal] == side[number], f"step {number} leaves the loop over iterations")
         for group in range(first, last):
             size = -1
             if kind in (STREAM_IN, STREAM_OUT):
@@ -160,7 +173,9 @@ def _range(pair: Any, most: int) -> range:
 def _group(program: Program, index: int, kind: int, host_bytes: int) -> None:
     g = program.group(index)
     is_copy = g.codelet == registry.COPY
-    _need(is_copy == (kind != COMPUTE), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
+    is_branch = g.codelet == registry.BRANCH
+    _need(is_branch == (kind in (BRANCH, JUMP)), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
+    _need(is_branch or is_copy == (kind != COMPUTE), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
     SHAPES[g.codelet](g)
     _need(registry.MODELS[g.codelet].work(g) <= MAX_WORK_NS, f"group {index}: more work than any chip's vertices hold")
     limit, tiles = int(program.header["used_bytes"]), program.tile_count
@@ -352,6 +367,22 @@ def _philox_next(g: GroupView) -> None:
     _counts(g, 1, 3)
 
 
+def _dynamic(g: GroupView) -> None:
+    _need(len(g.params) >= 6, "a dynamic slice's parameters")
+    rank, starts = _rank(int(g.params[0])), int(g.params[5])
+    _need(g.params[1] in (1, 2, 4, 8) and g.params[2] in (1, 4, 8), "a dynamic slice's sizes")
+    _need(0 <= starts <= rank, "a dynamic slice's starts")
+    _counts(g, 6 + rank, 3 + 2 * rank + starts)
+    _need((g.params[6:] >= -1).all() and (g.params[6:] < starts).all(), "a dynamic slice's starts")
+    for d in range(rank):
+        _positive(g.col(1 + 2 * d), g.col(2 + 2 * d))
+        _need((g.col(2 + 2 * d) <= g.col(1 + 2 * d)).all(), "a window larger than its block")
+
+
+def _branch(g: GroupView) -> None:
+    _counts(g, 1, 2)
+
+
 SHAPES = (
-    _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next,
+    _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next, _dynamic, _branch,
 )  # fmt: skip

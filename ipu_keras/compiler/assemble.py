@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Ints
-from ipu_keras.compiler.lower.context import Offset, RawGroup, Var
+from ipu_keras.compiler.lower.context import Mark, Offset, RawGroup, Var
 from ipu_runtime.codelets import copy_model, registry
 from ipu_runtime.program import CATEGORIES, COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, Program
 
@@ -33,7 +33,7 @@ class Assembler:
     def group(self, raw: RawGroup) -> int:
         """Add a group; returns its number."""
         first_param, first_column = len(self.params), len(self.columns)
-        self.params += raw.params
+        self.params += [p.step if isinstance(p, Mark) else p for p in raw.params]
         for column in raw.columns:
             self.columns.append(self._column(column))
         self.groups.append((raw.codelet, raw.rows, first_param, len(raw.params), first_column, len(raw.columns)))

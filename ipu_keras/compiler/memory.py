@@ -13,6 +13,7 @@ import numpy as np
 from ipu_keras.compiler._place import first_fit
 from ipu_keras.compiler.layout import Ints
 from ipu_keras.compiler.lower.context import RawStep, Var
+from ipu_runtime.program import BRANCH, REPEAT
 
 
 @dataclass
@@ -23,30 +24,53 @@ class Placement:
     ends: Ints
 
 
-def lifetimes(body: list[list[RawStep]], first_step: int, loop: tuple[int, int], vars_: list[Var]) -> list[Var]:
+def loops_of(sequence: list[list[RawStep]]) -> tuple[list[tuple[int, int, int | None]], list[list[int]]]:
+    """Loops and conditionals of a program in order.
+
+    Returns:
+        (first step, last step, how often it runs or None) of each loop, the loop over an execution's iterations first;
+        [branch, label between the sides, end] of each conditional.
+    """
+    repeat = next(i for i, parts in enumerate(sequence) if parts[0].kind == REPEAT)
+    loops: list[tuple[int, int, int | None]] = [(repeat, len(sequence) - 1, None)]
+    choices = []
+    for i, parts in enumerate(sequence):
+        if parts[0].loop is not None:
+            end, trips = parts[0].loop
+            loops.append((i, end.step, trips))
+        if parts[0].choice is not None:
+            branch = next(
+                k for k in range(i) if sequence[k][0].kind == BRANCH and sequence[k][0].groups[0].params[0].step == i
+            )
+            choices.append([branch, i, parts[0].choice.step])
+    return loops, choices
+
+
+def lifetimes(sequence: list[list[RawStep]], loops: list[tuple[int, int]], vars_: list[Var]) -> list[Var]:
     """Set each variable's first and last live step; returns those that are used.
 
     Args:
-        body: supersteps.
-        first_step: number of the first of them.
-        loop: first and last step of the loop: what is made before it and used in it lives to its end.
+        sequence: all steps.
+        loops: first and last step of each loop: what is made before a loop and used in it lives to its end.
         vars_: all variables.
     """
     for var in vars_:
         var.first = var.last = -1
-    for i, step in enumerate(body):
-        number = first_step + i
+    for number, step in enumerate(sequence):
         for part in step:
             for var in [*part.reads, *part.writes]:
                 if var.first < 0:
                     var.first = number
                 var.last = number
     used = []
+    inner_first = sorted(loops, key=lambda loop: loop[1] - loop[0])
     for var in vars_:
         if var.pinned:
-            var.first, var.last = 0, loop[1]
-        elif var.first >= 0 and var.first < loop[0] <= var.last:
-            var.last = loop[1]
+            var.first, var.last = 0, len(sequence) - 1
+        elif var.first >= 0:
+            for low, high in inner_first:
+                if var.first < low <= var.last <= high:
+                    var.last = high
         if var.pinned or var.first >= 0:
             used.append(var)
     return used

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 
 from ipu_keras.compiler.lower.context import RawStep, Var
+from ipu_runtime.program import REPEAT
 
 WINDOW = 32
 """How far behind the first one a step may stand to join its superstep."""
@@ -36,6 +37,19 @@ def dependencies(steps: list[RawStep]) -> list[set[int]]:
         needs.discard(i)
         found.append(needs)
     return found
+
+
+def in_order(steps: list[RawStep]) -> list[list[RawStep]]:
+    """Supersteps of a program with control steps: nothing moves across one."""
+    out: list[list[RawStep]] = []
+    straight: list[RawStep] = []
+    for step in steps:
+        if step.kind >= REPEAT:
+            out += [*supersteps(straight), [step]]
+            straight = []
+        else:
+            straight.append(step)
+    return out + supersteps(straight)
 
 
 def supersteps(steps: list[RawStep], window: int = WINDOW) -> list[list[RawStep]]:

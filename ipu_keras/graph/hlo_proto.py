@@ -79,7 +79,7 @@ class _Importer:
                 env[instruction.id] = self.node(instruction, inputs, graph)
         root = env[computation.root_id]
         if arguments is None:
-            graph.outputs = root if isinstance(root, list) else [root]
+            graph.outputs = _flatten([root])
         return root
 
     def parameter(self, shape: Any, instruction: Any, graph: Graph) -> Any:
@@ -227,7 +227,6 @@ def import_module(serialized: bytes) -> tuple[Graph, list[str]]:
     importer = _Importer(module, data_pb2)
     graph = Graph(module.name)
     importer.body(module.entry_computation_id, None, graph)
-    graph.outputs = _flatten(graph.outputs)
     return graph, importer.unsupported
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_runtime.codelets import copy_model, registry
-from ipu_runtime.program import COMPUTE, EXCHANGE, REPEAT, STREAM_IN, STREAM_OUT, Program
+from ipu_runtime.program import BRANCH, COMPUTE, EXCHANGE, REPEAT, STREAM_IN, STREAM_OUT, Program
 
 Ints = NDArray[np.int64]
 
@@ -63,6 +63,10 @@ def step_cycles(program: Program) -> list[StepCycles]:
 
 
 def _one(program: Program, rates: _Rates, kind: int, first: int, last: int) -> StepCycles:
+    if kind == BRANCH:
+        g = program.group(first)
+        cycles = int(registry.MODELS[g.codelet].cycles(g, rates)[0])
+        return StepCycles(kind, 2 * rates.sync_cycles, 0, cycles, 1, 1.0, 0, [float(cycles + 2 * rates.sync_cycles)])
     if kind >= REPEAT:
         return StepCycles(kind, 0, 0, 0, 0, 1.0, 0, [])
     groups = [program.group(i) for i in range(first, last)]

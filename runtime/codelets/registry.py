@@ -12,9 +12,11 @@ A model is an object with
 from __future__ import annotations
 
 from ipu_runtime.codelets import (
+    branch_model,
     conv_model,
     copy_model,
     dot_model,
+    dynamic_model,
     elementwise_model,
     gather_model,
     random_model,
@@ -23,7 +25,7 @@ from ipu_runtime.codelets import (
 )
 from ipu_runtime.codelets.model import CodeletModel
 
-COPY, MAP, REDUCE, VARIADIC, DOT, CONV, WINDOW, SELECT_SCATTER, GATHER, SCATTER, PHILOX, PHILOX_NEXT = range(12)
+COPY, MAP, REDUCE, VARIADIC, DOT, CONV, WINDOW, SELECT_SCATTER, GATHER, SCATTER, PHILOX, PHILOX_NEXT, DYNAMIC, BRANCH = range(14)
 
 MODELS: tuple[CodeletModel, ...] = (
     copy_model.Copy(),
@@ -38,4 +40,6 @@ MODELS: tuple[CodeletModel, ...] = (
     gather_model.Scatter(),
     random_model.Philox(),
     random_model.PhiloxNext(),
+    dynamic_model.Dynamic(),
+    branch_model.Branch(),
 )

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.control import check_conditional, lower_conditional, lower_while
 from ipu_keras.compiler.lower.conv import lower_convolution
 from ipu_keras.compiler.lower.dot import lower_dot
+from ipu_keras.compiler.lower.dynamic import lower_dynamic_slice, lower_dynamic_update_slice
 from ipu_keras.compiler.lower.elementwise import lower_map
 from ipu_keras.compiler.lower.gather import check_gather, check_scatter, lower_gather, lower_scatter
 from ipu_keras.compiler.lower.movement import (
@@ -51,7 +53,16 @@ LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
     "gather": lower_gather,
     "scatter": lower_scatter,
     "rng-bit-generator": lower_rng,
+    "dynamic-slice": lower_dynamic_slice,
+    "dynamic-update-slice": lower_dynamic_update_slice,
+    "while": lambda ctx, node: lower_while(ctx, node, lower),
+    "conditional": lambda ctx, node: lower_conditional(ctx, node, lower),
 }
+
+
+def lower(ctx: Context, node: Node) -> None:
+    """Lower one node."""
+    LOWERINGS[node.op](ctx, node)
 
 
 def _check_product(node: Node) -> str | None:
@@ -73,6 +84,7 @@ CHECKS: dict[str, Callable[[Node], str | None]] = {
     "select-and-scatter": check_select_and_scatter,
     "dot": _check_product,
     "convolution": _check_product,
+    "conditional": check_conditional,
 }
 
 

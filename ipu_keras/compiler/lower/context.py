@@ -7,7 +7,8 @@ an optimizer's state as the weight that it updates with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,19 +52,37 @@ class RawGroup:
 
     codelet: int
     rows: int
-    params: list[int]
+    params: list[Any]
     columns: list[Any]
 
 
-@dataclass
+class Mark:
+    """A place in the program, known by its number once all steps are in order."""
+
+    __slots__ = ("step",)
+
+    def __init__(self) -> None:
+        self.step = -1
+
+
+@dataclass(eq=False)
 class RawStep:
-    """A superstep's part before merging."""
+    """A superstep's part before merging, or a control step.
+
+    Attributes:
+        mark: of a label.
+        loop: of a loop's first label: the mark of its end, and how often it runs (None: not known).
+        choice: of the label between a conditional's two sides: the mark of the end.
+    """
 
     kind: int
     groups: list[RawGroup]
     reads: list[Var]
     writes: list[Var]
     label: int
+    mark: Mark | None = None
+    loop: tuple[Mark, int | None] | None = None
+    choice: Mark | None = None
 
 
 class Located(NamedTuple):
@@ -95,6 +114,10 @@ class Context:
     constants: list[tuple[Var, Layout, np.ndarray]] = field(default_factory=list)
     label: int = 0
     vars: list[Var] = field(default_factory=list)
+    scope: Any = None
+    held: set[Var] = field(default_factory=set)
+    invariant: dict[Value, list[RawStep]] = field(default_factory=dict)
+    hoisted: dict[tuple[Any, ...], Located] = field(default_factory=dict)
 
     # ---- labels and variables ----
 
@@ -134,7 +157,15 @@ class Context:
         here = self.place(value, layout)
         if here.layout.key == layout.key:
             return here
-        return self.move(here, layout, value.itemsize)
+        outer = self.invariant.get(value)
+        if outer is None:
+            return self.move(here, layout, value.itemsize)
+        # What a loop only reads is brought into place once, before it.
+        key = (value, layout.key)
+        if key not in self.hoisted:
+            with self.into(outer):
+                self.hoisted[key] = self.move(here, layout, value.itemsize)
+        return self.hoisted[key]
 
     def move(
         self,
@@ -175,6 +206,15 @@ class Context:
         return self.move(here, squeeze(self.default(value)), value.itemsize)
 
     # ---- steps ----
+
+    @contextmanager
+    def into(self, steps: list[RawStep]) -> Iterator[None]:
+        """New steps go to another list inside."""
+        before, self.steps = self.steps, steps
+        try:
+            yield
+        finally:
+            self.steps = before
 
     def exchange(self, moves: Sequence[tuple[Rows, Var, Var, int]]) -> None:
         """One exchange: copies from variable to variable."""

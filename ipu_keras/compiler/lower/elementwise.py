@@ -38,7 +38,7 @@ def lower_map(ctx: Context, node: Node) -> None:
 
 def _result_var(ctx: Context, value: Value, layout: Layout, operands: list[Located]) -> Var:
     """A state's new value goes straight to the state's home when nobody needs the old value any more."""
-    home: Located | None = ctx.options["in_place"](value, layout)
+    home: Located | None = ctx.scope.in_place(value, layout)
     if home is not None:
         return home.var
     return ctx.var(layout, value.itemsize)
@@ -49,7 +49,7 @@ def _choose(ctx: Context, node: Node) -> Layout:
     shape = node.results[0].shape
     size = node.results[0].size
     best: tuple[tuple[int, int], Layout] | None = None
-    state_home: Layout | None = ctx.options["state_home"](node)
+    state_home: Layout | None = ctx.scope.state_home(node)
     candidates: list[tuple[int, Layout]] = [(2, state_home)] if state_home is not None else []
     for value, dims in zip(node.inputs, node.attrs["dims"], strict=True):
         if len(dims) == len(shape):

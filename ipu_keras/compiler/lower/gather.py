@@ -148,7 +148,7 @@ def lower_scatter(ctx: Context, node: Node) -> None:
     grid, names, size = _grid(ctx, table, d)
     columns = [n for n in names if n != "v"]
     layout = grid.layout(names, table.shape, ["v", *columns])
-    fresh = ctx.find(table) is None and table.node.op == "broadcast" and ctx.options["uses"](table) == 1
+    fresh = ctx.find(table) is None and table.node.op == "broadcast" and ctx.scope.uses(table) == 1
     here = ctx.need(table, layout)
     if not fresh:
         here = ctx.move(here, layout, table.itemsize)

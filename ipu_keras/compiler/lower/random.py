@@ -67,6 +67,7 @@ def lower_rng(ctx: Context, node: Node) -> None:
         ctx.compute([RawGroup(registry.PHILOX, len(tiles), params, columns)], [key], [out])
         return Located(out, layout)
 
+    ctx.held.add(here.var)  # read again when the bits are made
     ctx.lazy[bits] = make
 
 

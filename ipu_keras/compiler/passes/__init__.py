@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ipu_keras.compiler.passes.expand import expand
 from ipu_keras.compiler.passes.fuse import fuse
+from ipu_keras.compiler.passes.regions import run_regions
 from ipu_keras.compiler.passes.simplify import simplify
 from ipu_keras.graph.ir import Graph, check
 
@@ -29,6 +30,8 @@ def run_passes(graph: Graph, trace: Callable[[str, Graph], None] | None = None) 
     """
     check(graph)
     for name, graph_pass in PASSES:
+        if name == "simplify again":
+            graph = run_regions(graph, lambda region: run_passes(region, trace))
         graph = graph_pass(graph)
         check(graph)
         if trace is not None:

@@ -1,0 +1,4 @@
+from ipu_runtime.core cimport Group, Scratch
+
+
+cdef void run_dynamic(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil

@@ -1,0 +1,52 @@
+"""Dynamic slices. Source of the figures: hardware.md 3.7 (getDynamicSlice1dEstimate)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, per_worker, pointers, product
+from ipu_runtime.program import GroupView
+
+
+class Dynamic:
+    """dynamic-slice and dynamic-update-slice."""
+
+    name = "dynamicSlice"
+    code_bytes = 384  # [unvalidated]
+
+    def _sizes(self, g: GroupView) -> tuple[int, Ints, Ints]:
+        rank = int(g.params[0])
+        block = product([g.col(1 + 2 * d) for d in range(rank)], g.rows)
+        window = product([g.col(2 + 2 * d) for d in range(rank)], g.rows)
+        return rank, block, window
+
+    def operands(self, g: GroupView) -> list[Operand]:
+        """Block, window, starts."""
+        rank, block, window = self._sizes(g)
+        size, width, update = int(g.params[1]), int(g.params[2]), bool(g.params[4])
+        found = [
+            Operand(g.col(1 + 2 * rank), block * size, "rw" if update else "r"),
+            Operand(g.col(2 + 2 * rank), window * size, "r" if update else "w"),
+        ]
+        for k in range(int(g.params[5])):
+            found.append(Operand(g.col(3 + 2 * rank + k), np.full(g.rows, width, np.int64), "r"))
+        return found
+
+    def cycles(self, g: GroupView, target: Any) -> Ints:
+        """25 + 6 (39 + (24 + 2 n/v) slices): a slice is a contiguous run, divided over the workers."""
+        rank, _, window = self._sizes(g)
+        inner = np.maximum(np.broadcast_to(g.col(2 * rank), g.rows), 1)
+        slices = window // inner
+        vector = max(1, 8 // int(g.params[1]))
+        return 25 + WORKERS * (39 + slices * (24 + 2 * ceil_div(per_worker(inner), vector)))
+
+    def state_bytes(self, g: GroupView) -> Ints:
+        """A pointer for each operand, sizes."""
+        return np.full(g.rows, pointers(2 + int(g.params[5]), 2 * int(g.params[0])), np.int64)
+
+    def work(self, g: GroupView) -> float:
+        """See the protocol."""
+        _, _, window = self._sizes(g)
+        return 60.0 * g.rows + 0.3 * float(window.sum())
