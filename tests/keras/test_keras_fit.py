@@ -264,7 +264,6 @@ def test_compile_again_starts_anew():
     np.testing.assert_array_equal(inside.layers[0].kernel.numpy(), kernel)
 
 
-@pytest.mark.xfail(raises=ipu_keras.errors.UnsupportedError, reason="the compiler has no `conditional` yet")
 def test_loss_scale_optimizer():
     def make():
         return helpers.mlp(optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=64.0))

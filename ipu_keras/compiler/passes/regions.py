@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.compiler.passes.expand import expand
+from ipu_keras.compiler.passes.simplify import simplify
 from ipu_keras.graph.ir import Graph, Node, Value
 
 
@@ -83,7 +85,9 @@ def run_regions(graph: Graph, run: Callable[[Graph], Graph]) -> Graph:
         if node.op not in ("while", "conditional") or "regions" not in node.attrs:
             continue
         attrs = dict(node.attrs)
+        attrs["regions"] = tuple(simplify(expand(clone(r))) for r in attrs["regions"])
         if node.op == "while":
+            node.attrs = attrs
             body, cond = attrs["regions"]
             known = {}
             for i, (param, out) in enumerate(zip(body.params, body.outputs, strict=True)):
