@@ -22,6 +22,7 @@ from ipu_runtime.codelets.elementwise cimport prepare_map, run_map
 from ipu_runtime.codelets.gather cimport prepare_scatter, run_gather, run_scatter
 from ipu_runtime.codelets.random cimport run_philox, run_philox_next
 from ipu_runtime.codelets.reduce cimport prepare_reduce, prepare_variadic, run_reduce, run_variadic
+from ipu_runtime.codelets.sort cimport prepare_sort, run_sort
 from ipu_runtime.codelets.window cimport (prepare_select_scatter, prepare_window, run_select_scatter, run_window)
 from ipu_runtime.core cimport Col, Group, Scratch, cell, codelet_fn, operand
 
@@ -498,7 +499,7 @@ cdef class Engine:
         watch.guards("the end of the run")
 
 
-cdef void *FUNCTIONS[14]
+cdef void *FUNCTIONS[15]
 FUNCTIONS[0] = NULL
 FUNCTIONS[1] = <void *>run_map
 FUNCTIONS[2] = <void *>run_reduce
@@ -513,6 +514,7 @@ FUNCTIONS[10] = <void *>run_philox
 FUNCTIONS[11] = <void *>run_philox_next
 FUNCTIONS[12] = <void *>run_dynamic
 FUNCTIONS[13] = NULL
+FUNCTIONS[14] = <void *>run_sort
 
 
 cdef bint prepare(Group *g) except? 0:
@@ -534,6 +536,8 @@ cdef bint prepare(Group *g) except? 0:
         aux = prepare_select_scatter(g)
     elif g.codelet == 9:
         aux = prepare_scatter(g)
+    elif g.codelet == 14:
+        aux = prepare_sort(g)
     g.aux = aux
     return aux != NULL
 

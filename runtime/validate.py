@@ -10,7 +10,19 @@ from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import ExecutableFormatError
 from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, DTYPES, OPS
-from ipu_runtime.program import CATEGORIES, BRANCH, COMPUTE, END, JUMP, LABEL, REPEAT, STREAM_IN, STREAM_OUT, GroupView, Program
+from ipu_runtime.program import (
+    CATEGORIES,
+    BRANCH,
+    COMPUTE,
+    END,
+    JUMP,
+    LABEL,
+    REPEAT,
+    STREAM_IN,
+    STREAM_OUT,
+    GroupView,
+    Program,
+)
 
 MAX_TILES = 1 << 20
 MAX_TILE_BYTES = 1 << 30
@@ -383,6 +395,25 @@ def _branch(g: GroupView) -> None:
     _counts(g, 1, 2)
 
 
+def _sort(g: GroupView) -> None:
+    _need(len(g.params) >= 5, "a sort's parameters")
+    n_ops, n_const, n_tmp, n_body, result = (int(v) for v in g.params[:5])
+    regs = 2 * n_ops + n_const + n_tmp
+    _need(1 <= n_ops <= 16 and all(0 <= n <= 64 for n in (n_const, n_tmp, n_body)) and regs <= 128, "a sort's counts")
+    _need(0 <= result < regs, "a sort's result")
+    _counts(g, 5 + n_ops + 2 * n_const + 7 * n_body, 3 + 2 * n_ops)
+    sizes: dict[int, int] = {}
+    for k in range(n_ops):
+        _need(g.params[5 + k] in (1, 2, 4, 8), "a sort's operand")
+        sizes[2 * k] = sizes[2 * k + 1] = int(g.params[5 + k])
+    at = 5 + n_ops
+    for i in range(n_const):
+        sizes[2 * n_ops + i] = DTYPES[_dtype(int(g.params[at + 2 * i]))].itemsize
+    _words(g.params[at + 2 * n_const :].reshape(n_body, 7), regs, 2 * n_ops + n_const, sizes, 8)
+    _positive(g.col(1), g.col(2))
+
+
 SHAPES = (
     _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next, _dynamic, _branch,
+    _sort,
 )  # fmt: skip

@@ -78,9 +78,7 @@ class Entry:
     def _invariant(self) -> tuple[list[Node], list[Node]]:
         """Nodes that give the same small value in every iteration run once, before the loop."""
         graph = self.graph
-        constant = {
-            graph.params[i] for i, o in self.state.items() if o is None or graph.outputs[o] is graph.params[i]
-        }
+        constant = {graph.params[i] for i, o in self.state.items() if o is None or graph.outputs[o] is graph.params[i]}
         prologue, rest = [], []
         for node in graph.nodes:
             small = all(v.nbytes <= 4096 for v in node.results)

@@ -114,7 +114,7 @@ class _Importer:
         attrs: dict[str, Any] = {}
         if op == "constant":
             attrs["value"] = self.literal(i)
-        elif op in ("broadcast", "reverse", "concatenate", "iota", "transpose", "reduce", "sort"):
+        elif op in ("broadcast", "reverse", "concatenate", "iota", "transpose", "reduce", "sort", "set-dimension-size"):
             attrs["dims"] = tuple(i.dimensions)
         elif op == "slice":
             attrs["slices"] = tuple((d.start, d.limit, d.stride) for d in i.slice_dimensions)

@@ -21,11 +21,28 @@ from ipu_runtime.codelets import (
     gather_model,
     random_model,
     reduce_model,
+    sort_model,
     window_model,
 )
 from ipu_runtime.codelets.model import CodeletModel
 
-COPY, MAP, REDUCE, VARIADIC, DOT, CONV, WINDOW, SELECT_SCATTER, GATHER, SCATTER, PHILOX, PHILOX_NEXT, DYNAMIC, BRANCH = range(14)
+(
+    COPY,
+    MAP,
+    REDUCE,
+    VARIADIC,
+    DOT,
+    CONV,
+    WINDOW,
+    SELECT_SCATTER,
+    GATHER,
+    SCATTER,
+    PHILOX,
+    PHILOX_NEXT,
+    DYNAMIC,
+    BRANCH,
+    SORT,
+) = range(15)
 
 MODELS: tuple[CodeletModel, ...] = (
     copy_model.Copy(),
@@ -42,4 +59,5 @@ MODELS: tuple[CodeletModel, ...] = (
     random_model.PhiloxNext(),
     dynamic_model.Dynamic(),
     branch_model.Branch(),
+    sort_model.Sort(),
 )

@@ -33,7 +33,11 @@ def test_loop_whose_end_the_data_decides():
 
 
 def test_states_that_change_places():
-    check(lambda x, y: tf.while_loop(lambda i, a, b: i < 3, lambda i, a, b: (i + 1, b, a), [0, x, y]), floats(3), floats(3))
+    check(
+        lambda x, y: tf.while_loop(lambda i, a, b: i < 3, lambda i, a, b: (i + 1, b, a), [0, x, y]),
+        floats(3),
+        floats(3),
+    )
 
 
 def test_nested_loops():
@@ -79,7 +83,11 @@ def test_conditional_takes_either_side(sign):
 
 @pytest.mark.parametrize("start", [-3, 0, 1, 7, 100])
 def test_dynamic_slices_are_clamped(start):
-    check(lambda x, i: tf.slice(x, [i, 0], [2, 3]) if start < 8 else x[:2], floats(9, 5), np.array(max(0, min(start, 7)), np.int32))
+    check(
+        lambda x, i: tf.slice(x, [i, 0], [2, 3]) if start < 8 else x[:2],
+        floats(9, 5),
+        np.array(max(0, min(start, 7)), np.int32),
+    )
 
     def raw(x, u, i):
         from tensorflow.compiler.tf2xla.python import xla

@@ -26,6 +26,7 @@ from ipu_keras.compiler.lower.movement import (
 )
 from ipu_keras.compiler.lower.random import check_rng, lower_rng
 from ipu_keras.compiler.lower.reduce import check_reduce, lower_reduce
+from ipu_keras.compiler.lower.sort import check_sort, lower_sort
 from ipu_keras.compiler.lower.window import (
     check_reduce_window,
     check_select_and_scatter,
@@ -53,6 +54,7 @@ LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
     "gather": lower_gather,
     "scatter": lower_scatter,
     "rng-bit-generator": lower_rng,
+    "sort": lower_sort,
     "dynamic-slice": lower_dynamic_slice,
     "dynamic-update-slice": lower_dynamic_update_slice,
     "while": lambda ctx, node: lower_while(ctx, node, lower),
@@ -85,6 +87,7 @@ CHECKS: dict[str, Callable[[Node], str | None]] = {
     "dot": _check_product,
     "convolution": _check_product,
     "conditional": check_conditional,
+    "sort": check_sort,
 }
 
 

@@ -79,7 +79,9 @@ def lower_while(ctx: Context, node: Node, lower: Lower) -> None:
     body_steps: list[RawStep] = []
     with ctx.into(body_steps):
         Scope(ctx, body, updates, lower).run()
-        write_back(ctx, [(p, o) for i, (p, o) in enumerate(zip(body.params, body.outputs, strict=True)) if i not in fixed])
+        write_back(
+            ctx, [(p, o) for i, (p, o) in enumerate(zip(body.params, body.outputs, strict=True)) if i not in fixed]
+        )
     cond_steps: list[RawStep] = []
     with ctx.into(cond_steps):
         Scope(ctx, cond, {}, lower).run()
@@ -123,7 +125,17 @@ def lower_conditional(ctx: Context, node: Node, lower: Lower) -> None:
         # Branch 0 is taken where the index is 0, the last one for everything else.
         var = ctx.var(here.layout, 1)
         zero = node.attrs["zero"]
-        emit_map(ctx, here.layout, (("compare-eq", "s32", "pred", (0, -1)),), (("s32", zero),), (1,), [choice], [here], [[]], [var])
+        emit_map(
+            ctx,
+            here.layout,
+            (("compare-eq", "s32", "pred", (0, -1)),),
+            (("s32", zero),),
+            (1,),
+            [choice],
+            [here],
+            [[]],
+            [var],
+        )
         here = Located(var, here.layout)
     results: list[Located] = []
     sides: list[list[RawStep]] = []

@@ -35,7 +35,14 @@ def _window(layout: Layout, moving: list[int], sizes: tuple[int, ...]) -> Layout
 
 
 def _emit(
-    ctx: Context, node: Node, starts: list[Value], block: Located, window: Located, moving: list[int], itemsize: int, update: bool
+    ctx: Context,
+    node: Node,
+    starts: list[Value],
+    block: Located,
+    window: Located,
+    moving: list[int],
+    itemsize: int,
+    update: bool,
 ) -> None:
     layout = block.layout
     tiles = layout.flat_tiles

@@ -46,9 +46,18 @@ def _scalar_operands(b: Builder, node: Node) -> Value | None:
     return b.add(node.op, inputs, shape, node.out.dtype, node.attrs, node.where)
 
 
+def _set_dimension_size(b: Builder, node: Node) -> Value | None:
+    """A dimension set to the size that it has stays static."""
+    x, size = node.inputs
+    known = size.node.attrs["value"] if size.node.op == "constant" else None
+    (dim,) = node.attrs["dims"]
+    return x if known is not None and int(known) == x.shape[dim] else None
+
+
 RULES: dict[str, list[Rule]] = {
     "iota": [_iota],
     "batch-norm-inference": [_batch_norm_inference],
+    "set-dimension-size": [_set_dimension_size],
     "clamp": [_scalar_operands],
     "select": [_scalar_operands],
 }
