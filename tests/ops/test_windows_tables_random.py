@@ -79,3 +79,44 @@ def test_philox_bits_are_those_of_xla(shape):
     )
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_gather_of_several_dimensions_and_batches():
+    check(lambda t, i: tf.gather_nd(t, i), floats(5, 6, 3), rng.integers(0, 5, (4, 2)).astype(np.int32))
+    check(lambda t, i: tf.gather(t, i, batch_dims=1), floats(5, 6, 3), rng.integers(0, 6, (5, 2)).astype(np.int32))
+    check(lambda t, i: tf.gather(t, i, axis=2, batch_dims=1), floats(4, 3, 7), rng.integers(0, 7, (4, 5)))
+    check(lambda t: tf.gather_nd(t, [[0, 1, 2], [4, 5, 1]]), floats(5, 6, 3))
+
+
+def test_gather_of_windows_is_clamped():
+    from tensorflow.compiler.tf2xla.python import xla
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    def windows(table, starts):
+        numbers = xla_data_pb2.GatherDimensionNumbers(
+            offset_dims=[1, 2], collapsed_slice_dims=[], start_index_map=[1, 0], index_vector_dim=1
+        )
+        return xla.gather(table, starts, numbers, slice_sizes=[2, 3])
+
+    check(windows, floats(6, 7), np.array([[0, 0], [4, 5], [100, -3], [2, 1]], np.int32))
+
+
+def test_gradients_of_general_gathers_scatter_into_them():
+    def gradient(fn):
+        def run(t, i):
+            with tf.GradientTape() as tape:
+                tape.watch(t)
+                y = tf.reduce_sum(tf.sin(fn(t, i)))
+            return tf.convert_to_tensor(tape.gradient(y, t))
+
+        return run
+
+    check(gradient(tf.gather_nd), floats(5, 6, 3), rng.integers(0, 5, (9, 2)).astype(np.int32))
+    batched = gradient(lambda t, i: tf.gather(t, i, batch_dims=1))
+    check(batched, floats(5, 6, 3), rng.integers(0, 6, (5, 4)).astype(np.int32))
+
+
+def test_scatter_of_windows_and_overwriting():
+    index = np.array([[1, 2], [0, 0], [4, 9], [-1, 2]], np.int32)
+    check(lambda t, u: tf.tensor_scatter_nd_add(t, index, u), floats(5, 6, 3), floats(4, 3))
+    check(lambda t, u: tf.tensor_scatter_nd_update(t, index[:2], u), floats(5, 6), floats(2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_keras.compiler.passes.builder import Builder, Rule, rebuild
+from ipu_keras.compiler.passes.tables import rewrite_gather, rewrite_scatter
 from ipu_keras.graph.ir import Graph, Node, Value
 
 
@@ -57,6 +58,8 @@ def _set_dimension_size(b: Builder, node: Node) -> Value | None:
 RULES: dict[str, list[Rule]] = {
     "iota": [_iota],
     "batch-norm-inference": [_batch_norm_inference],
+    "gather": [rewrite_gather],
+    "scatter": [rewrite_scatter],
     "set-dimension-size": [_set_dimension_size],
     "clamp": [_scalar_operands],
     "select": [_scalar_operands],

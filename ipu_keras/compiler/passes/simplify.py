@@ -168,7 +168,10 @@ def _concatenate(b: Builder, node: Node) -> Value | None:
 
 
 def _pad(b: Builder, node: Node) -> Value | None:
-    return node.inputs[0] if all(p == (0, 0, 0) for p in node.attrs["padding"]) else None
+    x, edge = node.inputs
+    if x.size == 0:
+        return b.add("broadcast", [edge], node.out.shape, x.dtype, {"dims": ()}, node.where)
+    return x if all(p == (0, 0, 0) for p in node.attrs["padding"]) else None
 
 
 def _reverse(b: Builder, node: Node) -> Value | None:
