@@ -8,14 +8,7 @@ import numpy as np
 
 from ipu_keras.compiler.layout import Ints
 from ipu_keras.compiler.lower.context import Mark, Offset, RawGroup, Var
-from ipu_runtime.codelets import copy_model, registry
-from ipu_runtime.program import CATEGORIES, COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, Program
-
-CONTROL_BYTES = 16
-"""Control code of a superstep on each tile: a few words, hardware.md 5.1 [unvalidated]."""
-
-STACK_BYTES = 6 * 256 + 256
-"""Stacks of six workers and the supervisor [unvalidated]."""
+from ipu_runtime.program import CATEGORIES, Program
 
 
 class Assembler:
@@ -86,36 +79,3 @@ class Assembler:
             (np.concatenate(cells) if cells else np.zeros((0, 3))).astype(np.int32),
         )
         return program
-
-
-def fixed_bytes(program: Program) -> dict[str, Ints]:
-    """Bytes of code, vertex state, exchange code and stacks on each tile, by category.
-
-    Source: hardware.md 5.1. A vertex type's code once on each tile that uses it; exchange code 4 B an instruction,
-    three a received fragment and one for each 64 words sent.
-    """
-    tiles = program.tile_count
-    out = {c: np.zeros(tiles, np.int64) for c in CATEGORIES[5:]}
-    uses: dict[int, Ints] = {}
-    for kind, first, last, _ in program.steps.tolist():
-        if kind == COMPUTE:
-            for i in range(first, last):
-                g = program.group(i)
-                model = registry.MODELS[g.codelet]
-                np.add.at(out["vertexInstanceState"], g.tiles, np.broadcast_to(model.state_bytes(g), g.rows))
-                uses.setdefault(g.codelet, np.zeros(tiles, bool))[g.tiles] = True
-        elif kind in (EXCHANGE, STREAM_IN, STREAM_OUT):
-            name = "internalExchangeCode" if kind == EXCHANGE else "hostExchangeCode"
-            for i in range(first, last):
-                g = program.group(i)
-                runs, nbytes = copy_model.runs(g), copy_model.elements(g) * int(g.params[1])
-                src, dst = np.broadcast_to(g.col(0), g.rows), np.broadcast_to(g.col(1), g.rows)
-                if kind != STREAM_OUT:
-                    out[name] += (12 * np.bincount(dst, np.minimum(runs, -(-nbytes // 4)), tiles)).astype(np.int64)
-                if kind != STREAM_IN:
-                    out[name] += (4 * np.bincount(src, -(-nbytes // 256), tiles)).astype(np.int64)
-    for codelet, on in uses.items():
-        out["vertexCode"] += on * registry.MODELS[codelet].code_bytes
-    out["controlCode"] += CONTROL_BYTES * len(program.steps)
-    out["stack"] += STACK_BYTES
-    return out

@@ -10,12 +10,13 @@ from ipu_keras.compiler.entry import Entry
 from ipu_keras.compiler.executable import Executable
 from ipu_keras.compiler.fits import check_memory
 from ipu_keras.compiler.lower import unsupported
+from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import resolve_options
 from ipu_keras.compiler.passes import run_passes
 from ipu_keras.compiler.passes.expand import expand
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
-from ipu_keras.graph.ir import Graph, Node
+from ipu_keras.graph.ir import Graph
 from ipu_keras.target import Target, resolve
 
 
@@ -72,30 +73,3 @@ def _unsupported(name: str, items: list[str]) -> UnsupportedError:
     return UnsupportedError(
         f"{name or 'the module'} holds {len(items)} thing(s) that the emulated IPU cannot run yet:\n  {lines}", items
     )
-
-
-class Names:
-    """Labels: which layer and phase a node belongs to."""
-
-    def __init__(self, layers: Any) -> None:
-        self.layers = layers
-        self.param_layer: dict[int, tuple[str, str]] = dict(getattr(layers, "variables", {}) or {})
-
-    def locate(self, where: str) -> tuple[str, str]:
-        """(layer path, phase) of an instruction's op_name."""
-        if self.layers is not None and where:
-            found = self.layers.locate(where)
-            if found is not None:
-                return str(found[0]), str(found[1])
-        phase = "backward" if where.startswith("gradient_tape") else "forward"
-        return "", phase
-
-    def place(self, node: Node) -> str:
-        """For messages: layer and op_name."""
-        layer, _ = self.locate(node.where)
-        return f"layer {layer}, {node.where}" if layer else node.where or "no name"
-
-    def label(self, node: Node) -> str:
-        """`layer|phase|op name`, the text behind a step's label number."""
-        layer, phase = self.locate(node.where)
-        return f"{layer}|{phase}|{node.where or node.op}"

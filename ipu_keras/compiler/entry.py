@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup,
 from ipu_keras.compiler.lower.scope import Scope, write_back
 from ipu_keras.compiler.memory import lifetimes, loops_of, place
 from ipu_keras.compiler.move import Rows, plan_move
+from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.schedule import in_order
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
 from ipu_runtime.codelets import registry
 from ipu_runtime.program import END, REPEAT, STREAM_IN, STREAM_OUT, Program
-
-if TYPE_CHECKING:
-    from ipu_keras.compiler.compile import Names
 
 
 class Entry:

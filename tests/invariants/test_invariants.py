@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.compiler import compile_module
-from ipu_keras.compiler.assemble import fixed_bytes
+from ipu_keras.profile.memory import fixed_bytes
 from ipu_runtime.codelets import registry
 from ipu_runtime.engine import Engine
 from ipu_runtime.errors import StrictModeError

@@ -1,0 +1,34 @@
+"""Names for reports and messages: which layer and phase an instruction belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_keras.graph.ir import Node
+
+
+class Names:
+    """Labels: which layer and phase a node belongs to."""
+
+    def __init__(self, layers: Any) -> None:
+        self.layers = layers
+        self.param_layer: dict[int, tuple[str, str]] = dict(getattr(layers, "variables", {}) or {})
+
+    def locate(self, where: str) -> tuple[str, str]:
+        """(layer path, phase) of an instruction's op_name."""
+        if self.layers is not None and where:
+            found = self.layers.locate(where)
+            if found is not None:
+                return str(found[0]), str(found[1])
+        phase = "backward" if where.startswith("gradient_tape") else "forward"
+        return "", phase
+
+    def place(self, node: Node) -> str:
+        """For messages: layer and op_name."""
+        layer, _ = self.locate(node.where)
+        return f"layer {layer}, {node.where}" if layer else node.where or "no name"
+
+    def label(self, node: Node) -> str:
+        """`layer|phase|op name`, the text behind a step's label number."""
+        layer, phase = self.locate(node.where)
+        return f"{layer}|{phase}|{node.where or node.op}"
