@@ -113,8 +113,10 @@ def _exchange(rates: _Rates, groups: list[Any], tiles: int) -> StepCycles:
         if far.any():
             # Broadcast is free: the same bytes to many tiles leave once.
             origin = src[far] * (1 << 32) + (np.broadcast_to(g.col(2), g.rows)[far] * size)
-            _, once = np.unique(origin, return_index=True)
-            sent += np.bincount(src[far][once], nbytes[far][once], tiles)
+            first, which = np.unique(origin, return_inverse=True)
+            most = np.zeros(len(first))
+            np.maximum.at(most, which, nbytes[far])
+            sent += np.bincount(first >> 32, most, tiles)
         # hardware.md 3.8: on-tile copy 8 B a cycle; a rearrangement bytes x 5/4 / min(8, element size).
         strided = runs > 1
         cost = np.where(strided, nbytes * 5 / 4 / min(8, size), np.where(far, 0, nbytes / rates.memcpy_bytes_per_cycle))

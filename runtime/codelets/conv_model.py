@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 
 from ipu_runtime.codelets.dot_model import amp_cycles, transpose_cycles
-from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, pointers, product
+from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, per_worker, pointers, product
 from ipu_runtime.opcodes import DTYPES
 from ipu_runtime.program import GroupView
 
 
-def nx1_cycles(rows: Any, row_length: Any, taps: Any, ic: Any, oc: Any, groups: Any, dtype: str, load: int = 8) -> Ints:
+def nx1_cycles(
+    rows: Any, row_length: Any, taps: tuple[Any, Any], ic: Any, oc: Any, groups: Any, dtype: str, load: int = 8
+) -> Ints:
     """Cycles of the nx1 AMP vertex with kernel height 1: every tap is a pass of its own over the output rows.
 
     Args:
         rows: output rows (batch x outer spatial outputs).
         row_length: outputs along the innermost spatial dimension.
-        taps: kernel elements.
+        taps: kernel elements of the outer dimensions, and of the innermost.
         ic: input channels of a group; padded to 16 (fp16) or 8 (fp32).
         oc: output channels of a group; padded to 8 (fp16) or 16 (fp32).
         groups: convolution groups.
@@ -28,18 +30,21 @@ def nx1_cycles(rows: Any, row_length: Any, taps: Any, ic: Any, oc: Any, groups: 
     half = dtype == "f16"
     units, in_block = (8, 16) if half else (16, 8)
     rows, length = np.asarray(rows, np.int64), np.asarray(row_length, np.int64)
-    mine = ceil_div(rows, WORKERS)
+    mine, outs = ceil_div(rows, WORKERS), rows * length * oc * groups
     # With fewer rows than workers a row itself is divided.
     length = np.where(rows < WORKERS, ceil_div(rows * length, WORKERS), length)
+    # Figures for 0, 1, 2 and more points of a row.
     if half:
-        one = np.select([length <= 1, length == 2, length == 3], [17, 29, 33], 34 + 4 * (length - 3))
+        one = np.select([length == 0, length == 1, length == 2], [17, 29, 33], 34 + 4 * (length - 3))
     else:
-        one = np.select([length <= 1, length == 2, length == 3], [17, 33, 44], 45 + 8 * (length - 3))
+        one = np.select([length == 0, length == 1, length == 2], [17, 33, 44], 45 + 8 * (length - 3))
     worker = 17 + mine * (3 + one) - 9
     loads = units * 32 // load
     ig, og = ceil_div(np.asarray(ic, np.int64), in_block), ceil_div(np.asarray(oc, np.int64), units)
-    inner = 1 * (14 + taps * (12 + (loads + 15 + 3))) + taps * WORKERS * worker
-    zeroing = ceil_div(rows * length * oc, 2) // WORKERS + WORKERS * 10
+    outer, last = taps
+    inner = outer * (14 + last * (12 + (loads + 15 + 3))) + outer * last * WORKERS * worker
+    # The partial sums are zeroed by Fill1D (hardware.md 3.4).
+    zeroing = WORKERS * (24 + ceil_div(per_worker(outs), 2))
     return 109 + 110 + np.asarray(groups) * (16 + ig * (14 + og * (14 + inner))) + zeroing
 
 
@@ -80,7 +85,8 @@ class Conv:
             turn = np.zeros(1, np.int64)
         one_by_one = groups * amp_cycles(outs, ic, oc, dtype, load)
         length = o[-1] if nd else np.ones(1, np.int64)
-        many = nx1_cycles(outs // np.maximum(length, 1), length, taps, ic, oc, groups, dtype, load)
+        last = k[-1] if nd else np.ones(1, np.int64)
+        many = nx1_cycles(outs // np.maximum(length, 1), length, (taps // last, last), ic, oc, groups, dtype, load)
         return np.broadcast_to(np.where(taps == 1, one_by_one, many) + turn, g.rows)
 
     def state_bytes(self, g: GroupView) -> Ints:

@@ -51,11 +51,17 @@ def amp_cycles(rows: Any, k: Any, n: Any, dtype: str, weight_bytes_per_cycle: in
 
 
 def transpose_cycles(rows: Any, columns: Any, dtype: str) -> Ints:
-    """On-tile transpose of a [rows, columns] block. Source: hardware.md 3.8 (getTransposeCycleEstimate)."""
+    """On-tile transpose of a [rows, columns] block. Source: hardware.md 3.8 (getTransposeCycleEstimate).
+
+    The six workers share the block by its row groups or by its column groups, whichever is less.
+    """
     grain, c = (4, 4) if dtype == "f16" else (2, 3)
     rg, cg = ceil_div(np.asarray(rows, np.int64), grain), ceil_div(np.asarray(columns, np.int64), grain)
-    mine = ceil_div(rg * cg, WORKERS)  # grain x grain pieces of the busiest worker, as one column of them
-    return 7 + WORKERS * (29 + 18 + mine * (12 + c))
+
+    def one(r: Ints, g: Ints) -> Ints:
+        return r * (12 + c * np.maximum(g - 2, 0))
+
+    return 7 + WORKERS * (29 + 18 + np.minimum(one(ceil_div(rg, WORKERS), cg), one(rg, ceil_div(cg, WORKERS))))
 
 
 def vector_cycles(m: Any, n: Any, k: Any) -> Ints:

@@ -1,17 +1,22 @@
 """The `map` vertex: cycles by the element-wise tables of poplibs, one launch for the whole fused expression.
 
 Source of the figures: hardware.md 3.1 to 3.4 (poplibs popopsCycleEstimators.cpp, popops/PerformanceEstimation.cpp).
-A fused expression is one codelet on the chip too (popops::map generates it): one launch and one start of each worker,
-then the inner loops of its operations. Loads and stores between fused operations stay counted, so the sum is an upper
-bound for a chain. Figures marked [unvalidated] have no source.
+An expression of one operation costs what poplibs' vertex for it costs: its launch, the start of its workers and its
+loop depend on whether the operands have one shape, or one is a scalar, a vector along the rows or one across them, and
+on whether the result overwrites an operand. A fused expression is one codelet on the chip too (popops::map generates
+it): one launch and one start, the dearest of its operations', then the inner loops of all of them. Loads and stores
+between fused operations stay counted, so the sum is an upper bound for a chain. Figures marked [unvalidated] have no
+source.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ipu_runtime.codelets.model import SUPERVISOR, WORKERS, Ints, Operand, ceil_div, per_worker, pointers, product
-from ipu_runtime.opcodes import DTYPES, OPS
+from ipu_runtime.opcodes import ARITY, DTYPES, OPS
 from ipu_runtime.program import GroupView
 
 HEAD = 8
@@ -25,7 +30,7 @@ _F32: dict[str, tuple[float, float]] = {
     "round-nearest-afz": (6, 2), "round-nearest-even": (6, 2), "sign": (9, 2), "is-finite": (9, 2),
     "add": (3, 2), "subtract": (3, 2), "multiply": (3, 2), "divide": (10, 2), "maximum": (3, 2), "minimum": (3, 2),
     "power": (312, 1), "remainder": (133, 2), "atan2": (272, 2), "compare-ne": (20, 4), "compare": (14, 4),
-    "select": (5, 1), "clamp": (6, 2), "copy": (1, 2),
+    "select": (5, 1), "clamp": (2, 2), "copy": (1, 2),
 }  # fmt: skip
 _F16: dict[str, tuple[float, float]] = {
     "exponential": (4, 4), "log": (4, 4), "sqrt": (23, 4), "rsqrt": (19, 4), "tanh": (4, 4), "logistic": (6, 4),
@@ -34,7 +39,7 @@ _F16: dict[str, tuple[float, float]] = {
     "round-nearest-afz": (6, 4), "round-nearest-even": (6, 4), "sign": (9, 4), "is-finite": (9, 4),
     "add": (3, 4), "subtract": (3, 4), "multiply": (3, 4), "divide": (21, 4), "maximum": (4, 4), "minimum": (4, 4),
     "power": (325, 1), "remainder": (300, 4), "atan2": (578, 4), "compare-ne": (11, 4), "compare": (9, 4),
-    "select": (5, 1), "clamp": (6, 4), "copy": (1, 4),
+    "select": (5, 1), "clamp": (2, 4), "copy": (1, 4),
 }  # fmt: skip
 _INT: dict[str, tuple[float, float]] = {
     "negate": (6, 1), "abs": (6, 1), "not": (6, 1), "popcnt": (6, 1), "count-leading-zeros": (6, 1), "sign": (9, 1),
@@ -51,7 +56,8 @@ _INT64: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 _BOOL: dict[str, tuple[float, float]] = {
     "and": (5, 4), "or": (5, 4), "xor": (5, 4), "not": (21, 1), "compare": (28, 4), "compare-eq": (6, 4),
-    "compare-ne": (5, 4), "add": (5, 4), "multiply": (5, 4), "maximum": (5, 4), "minimum": (5, 4), "select": (5, 1),
+    "compare-ne": (5, 4), "compare-gt": (31, 4), "add": (5, 4), "multiply": (5, 4), "maximum": (5, 4),
+    "minimum": (5, 4), "select": (5, 1),
     "copy": (1, 4),
 }  # fmt: skip
 _DEFAULT = {"f32": (10.0, 1.0), "f16": (10.0, 1.0), "i64": (21.0, 1.0), "int": (10.0, 1.0), "pred": (10.0, 1.0)}
@@ -78,27 +84,74 @@ def loop(op: str, dtype: str) -> tuple[float, float, bool]:
     return (*_DEFAULT[kind], False)
 
 
-def convert_loop(target: str, source: str) -> tuple[float, float]:
-    """Cycles and elements of a conversion's inner loop. Source: hardware.md 3.4."""
+# Where a result overwrites an operand of its own shape and the vertex does nothing else.
+_IN_PLACE: dict[tuple[str, str], tuple[float, float]] = {
+    ("log", "f32"): (14, 2), ("log", "f16"): (6, 4), ("tanh", "f32"): (10, 2), ("tanh", "f16"): (2, 4),
+    ("logistic", "f32"): (10, 2), ("logistic", "f16"): (4, 4), ("abs", "f32"): (5, 2), ("abs", "f16"): (5, 4),
+    ("maximum", "f32"): (4, 2), ("minimum", "f32"): (4, 2),
+}  # fmt: skip
+
+
+def _scalar_loop(op: str, dtype: str) -> tuple[float, float]:
+    """The loop of a binary operation with a scalar. Source: hardware.md 3.3."""
+    own = loop(op, dtype)[:2]
+    if dtype in ("f32", "f16"):
+        half = dtype == "f16"
+        if op in ("add", "subtract", "multiply"):
+            return 2, 4 if half else 2
+        if op == "divide":
+            return 8 if half else 6, 2
+        return (8 if half else 12, 4) if op.startswith("compare") else own
+    if own == (7, 1):
+        return 6, 1
+    if op.startswith("compare") and dtype not in ("pred", "s64", "u64"):
+        return 20 if op in ("compare-le", "compare-ge") else 16, 4
+    return own
+
+
+def convert_loop(target: str, source: str) -> tuple[float, float, float]:
+    """A conversion's cycles before its loop, cycles and elements of the loop. Source: hardware.md 3.4."""
     if "64" in target or "64" in source:
-        return 5, 1
+        return 3, 5, 1
     if (source, target) == ("f16", "f32"):
-        return 1, 2
+        return 19, 1, 2
     if (source, target) == ("f32", "f16"):
-        return 2, 4
+        return 19, 2, 4
     if source in ("u8", "s8") and target == "f16":
-        return 9, 4
+        return 18, 9, 4
     if source == "f16" and target in ("u8", "s8"):
-        return 16, 4
-    return 2, 1
+        return 23, 16, 4
+    return 19, 2, 1
+
+
+def _copy(n: Ints, size: int) -> tuple[int, Ints]:
+    """Start and loop of Fill1D for one worker. Source: hardware.md 3.4."""
+    if size == 8:
+        return 5, n
+    if size == 1:
+        return 28, np.where(n < 64, ceil_div(n, 4), 11 + ceil_div(n, 8))
+    return (24, ceil_div(n, 2)) if size == 4 else (26, ceil_div(n, 4))
+
+
+def _vector_inner(op: str, dtype: str, length: Ints, blocks: Ints) -> Ints | None:
+    """BroadcastVectorInner, a bias for each column: one worker's `blocks` rows. Source: hardware.md 3.3."""
+    if op not in ("add", "subtract", "multiply"):
+        return None
+    if dtype == "f32":
+        return 5 + length * (3 + 2 * blocks + 5)
+    if dtype != "f16":
+        return None
+    eight = 6 + blocks + 3 if op == "multiply" else 8 + 2 * (blocks - 1) + 7
+    return 5 + np.where(length % 8 == 0, length // 8 * eight, 9 * length * blocks)
 
 
 def body_cycles(words: Any, n: Ints) -> Ints:
-    """Cycles of one worker that runs a body's operations over `n` elements."""
+    """Cycles of one worker that runs a body's operations over `n` elements, operands all of one shape."""
     total = n * 0
     for is_convert, op, dtype in words:
         if is_convert:
-            cycles, per = convert_loop(DTYPES[op].name, DTYPES[dtype].name)
+            first, cycles, per = convert_loop(DTYPES[op].name, DTYPES[dtype].name)
+            total = total + int(first)
         else:
             cycles, per, _ = loop(OP_NAMES[op], DTYPES[dtype].name)
         total = total + ceil_div(n, int(per)) * int(cycles)
@@ -132,10 +185,78 @@ class Map:
         return found
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
-        """9 + 11 + 6 (17 + inner loops), hardware.md 3.1 (MultiVertex, start of a unary operation)."""
-        rank, _, _, body = self._parts(g)
-        n = per_worker(product([g.col(1 + d) for d in range(rank)], g.rows))
-        return 9 + SUPERVISOR + WORKERS * (17 + body_cycles(body[:, :3].tolist(), n))
+        """Launch + 6 (start + inner loops); see the module's text."""
+        rank, n_in, n_out, body = self._parts(g)
+        inputs = [g.columns[1 + rank + i] for i in range(n_in) if int(g.params[HEAD + 2 * i]) == (1 << rank) - 1]
+        outs = [g.columns[1 + rank + n_in + i] for i in range(n_out)]
+        over = np.zeros(1, bool)
+        for out in outs:
+            for x in inputs:
+                over = over | (out == x)
+        plain = self._cycles(g, body.tolist(), False)
+        return np.where(over, self._cycles(g, body.tolist(), True), plain) if over.any() else plain
+
+    def _lies(self, g: GroupView, register: int) -> str:
+        """How an operand lies in the block: "same" shape, "scalar", "inner" (one for each column), "outer"."""
+        rank, n_in, _, n_const = (int(v) for v in g.params[:4])
+        if register >= n_in:
+            return "scalar" if register < n_in + n_const else "same"
+        mask, full = int(g.params[HEAD + 2 * register]), (1 << rank) - 1
+        if mask in (0, full):
+            return "scalar" if mask == 0 and rank else "same"
+        # A mask of the last dimensions only: its complement is a run of ones from the first.
+        missing = full & ~mask
+        return "inner" if missing & (missing + 1) == 0 else "outer"
+
+    def _cycles(self, g: GroupView, body: list[list[int]], in_place: bool) -> Ints:
+        rank = int(g.params[0])
+        ext = [g.col(1 + d) for d in range(rank)]
+        size = product(ext, g.rows)
+        n = per_worker(size)
+        launch, start, total = 0, 0, n * 0
+        for is_convert, number, dtype_number, _, *args in body:
+            dtype, op = DTYPES[dtype_number].name, OP_NAMES[number]
+            if is_convert:
+                first, cycles, per = convert_loop(DTYPES[number].name, dtype)
+                launch, start = max(launch, SUPERVISOR + 1), max(start, 18)
+                total = total + int(first) + ceil_div(n, int(per)) * int(cycles)
+                continue
+            if op == "copy":
+                first, inner = _copy(n, DTYPES[dtype_number].itemsize)
+                start, total = max(start, first), total + inner
+                continue
+            cycles, per, _ = loop(op, dtype)
+            if in_place and len(body) == 1:
+                cycles, per = _IN_PLACE.get((op, dtype), (cycles, per))
+            if ARITY[op] == 1:
+                launch, start = max(launch, SUPERVISOR + 9), max(start, 33 if op == "exponential" else 17)
+                start = max(start, 55) if in_place else start
+            elif ARITY[op] == 3:
+                launch, start = max(launch, SUPERVISOR), max(start, 11 if op == "select" else 6)
+            else:
+                lies = {self._lies(g, a) for a in args[:2]}
+                kind = next((k for k in ("outer", "inner", "scalar") if k in lies), "same")
+                launch = max(launch, SUPERVISOR + 2 if kind == "inner" else SUPERVISOR)
+                if kind in ("outer", "inner"):
+                    length = self._length(g, args[:2]) if kind == "inner" else ext[-1]
+                    rows = per_worker(np.where(size > 0, size // np.maximum(length, 1), 0))
+                    whole = _vector_inner(op, dtype, length, rows) if kind == "inner" else None
+                    start = max(start, 15 if whole is None else 17)
+                    # Without a vertex of its own each row is started anew.
+                    total = total + (rows * (7 + ceil_div(length, int(per)) * int(cycles)) if whole is None else whole)
+                    continue
+                if kind == "scalar":
+                    start, (cycles, per) = max(start, 20), _scalar_loop(op, dtype)
+                else:
+                    start = max(start, 58 if in_place else 29 if dtype == "f32" else 26)
+            total = total + ceil_div(n, int(per)) * int(cycles)
+        return launch + WORKERS * (start + total)
+
+    def _length(self, g: GroupView, args: list[int]) -> Ints:
+        """Elements of the vector operand."""
+        rank, n_in = int(g.params[0]), int(g.params[1])
+        masks = [int(g.params[HEAD + 2 * a]) for a in args if a < n_in and self._lies(g, a) == "inner"]
+        return product([g.col(1 + d) for d in range(rank) if masks[0] >> d & 1], g.rows)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """A pointer for each operand, the length."""

@@ -7,8 +7,15 @@ from typing import Any
 import numpy as np
 
 from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, per_worker, pointers
-from ipu_runtime.opcodes import DTYPES
+from ipu_runtime.opcodes import DTYPES, OPS
 from ipu_runtime.program import GroupView
+
+
+def _row(elements: Ints, size: int) -> Ints:
+    """Cycles to copy a row: 2 for 2 elements of fp32 or fp16, 3 for 4 bytes; a 64-bit element is two of fp32."""
+    if size == 1:
+        return 19 + 3 * ceil_div(elements, 4)
+    return 19 + 2 * ceil_div(elements * (2 if size == 8 else 1), 2)
 
 
 class Gather:
@@ -29,10 +36,7 @@ class Gather:
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
         """6 (30 + in (19 + 2 ceil(e / width)) + 8 out), every index counted as one of this part [upper bound]."""
-        size = int(g.params[0])
-        per = 2 if size >= 4 else (2 if size == 2 else 4)
-        cost = 3 if size == 1 else 2
-        one = 30 + per_worker(g.col(1)) * (19 + cost * ceil_div(g.col(2), per))
+        one = 30 + per_worker(g.col(1)) * _row(g.col(2), int(g.params[0]))
         return np.broadcast_to(WORKERS * one, g.rows)
 
     def state_bytes(self, g: GroupView) -> Ints:
@@ -62,10 +66,17 @@ class Scatter:
         ]
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
-        """6 (32 + in (12 + 4 (atoms - 1))), an atom is 4 B; every index counted as one of this part [upper bound]."""
-        size = DTYPES[int(g.params[0])].itemsize
-        atoms = ceil_div(g.col(2) * size, 4)
-        one = 32 + per_worker(g.col(1)) * (12 + 4 * np.maximum(atoms - 1, 0))
+        """6 (32 + in (12 + 4 (atoms - 1))), an atom is 4 B, + 20 an element of sub-word rows; overwriting: as a gather.
+
+        Every index is counted as one of this part [upper bound].
+        """
+        dtype = DTYPES[int(g.params[0])]
+        if int(g.params[2]) == OPS["copy"]:
+            one = 29 + per_worker(g.col(1)) * _row(g.col(2), dtype.itemsize)
+            return np.broadcast_to(WORKERS * one, g.rows)
+        nbytes = g.col(2) * dtype.itemsize
+        row = 12 + 4 * np.maximum(ceil_div(nbytes, 4) - 1, 0) + np.where(nbytes % 4 != 0, 20 * g.col(2), 0)
+        one = (33 if dtype.name == "f16" else 32) + per_worker(g.col(1)) * row
         return np.broadcast_to(WORKERS * one, g.rows)
 
     def state_bytes(self, g: GroupView) -> Ints:

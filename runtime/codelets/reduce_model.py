@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_runtime.codelets.elementwise_model import body_cycles
 from ipu_runtime.codelets.model import SUPERVISOR, WORKERS, Ints, Operand, ceil_div, pointers, product
-from ipu_runtime.opcodes import DTYPES
+from ipu_runtime.opcodes import DTYPES, OPS
 from ipu_runtime.program import GroupView
 
 
@@ -24,6 +24,11 @@ def _sizes(g: GroupView) -> tuple[int, Ints, Ints, bool]:
     )
 
 
+def reduce_add_cycles(depth: Any, outs: Any) -> Ints:
+    """Sum of `depth` contiguous fp32 blocks of `outs`. Source: hardware.md 3.5, poplin ReduceAdd of one block."""
+    return np.asarray(33 + WORKERS * (20 + (2 * depth + 8) * ceil_div(outs, 4 * WORKERS)))
+
+
 class Reduce:
     """One operation over some dimensions of a block."""
 
@@ -37,18 +42,24 @@ class Reduce:
         return [Operand(g.col(1 + rank), n * size, "r"), Operand(g.col(2 + rank), outs * size, "w")]
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
-        """Rows to one value: 17 + 12 outs + elements / (4 fp32 | 8 fp16) x 2; columns: 16 + vectors (8 + 3 + 3 depth).
+        """A run to one value: 17 + 2 for each 4 fp32 | 8 fp16 (+ 5 for a half result); rows: 12 more for each result.
 
-        Results are divided over the six workers; a single result is one worker's.
+        Columns: 16 + vectors (3 + 8 + 3 + depth - 1), or ReduceAdd where that is less. Results are divided over the
+        six workers; a single result is one worker's.
         """
-        _, n, outs, rows = _sizes(g)
-        half = DTYPES[int(g.params[3])].itemsize == 2
+        rank, n, outs, rows = _sizes(g)
+        dtype = DTYPES[int(g.params[3])]
+        half = dtype.itemsize == 2
         mine = ceil_div(outs, WORKERS)
         depth = np.where(outs > 0, n // np.maximum(outs, 1), 0)
         if rows:
-            one = 17 + 12 * mine + mine * 2 * ceil_div(depth, 8 if half else 4)
-        else:
-            one = 16 + ceil_div(mine, 4 if half else 2) * (3 + 8 + 3 + np.maximum(depth - 1, 0))
+            run = 2 * ceil_div(depth, 8 if half else 4)
+            one = np.where(outs == 1, 17 + run + 5 * half, 17 + mine * (12 + run))
+            return SUPERVISOR + WORKERS * one
+        one = 16 + ceil_div(mine, 4 if half else 2) * (3 + 8 + 3 + np.maximum(depth - 1, 0))
+        if dtype.name == "f32" and int(g.params[2]) == OPS["add"] and rank == 2:
+            # One contiguous block of partial sums: products' and others' alike, the cheaper vertex is taken.
+            return np.minimum(SUPERVISOR + WORKERS * one, reduce_add_cycles(depth, outs))
         return SUPERVISOR + WORKERS * one
 
     def state_bytes(self, g: GroupView) -> Ints:

@@ -45,9 +45,9 @@ def lower_dot(ctx: Context, node: Node) -> None:
     size: dict[Name, int] = {n: a.shape[d] for d, n in name_a.items()}
     size.update({n: b.shape[d] for d, n in name_b.items()})
     sizes = {kind: tuple(size[n] for n in ns) for kind, ns in names.items()}
-    plan = plan_dot(
-        *(math.prod(sizes[kind]) for kind in "bmnk"), a.dtype, ctx.target, ctx.options["available_memory_proportion"]
-    )
+    ta, tb = not inner_is(ctx, a, ca), inner_is(ctx, b, cb)
+    proportion = ctx.options["available_memory_proportion"]
+    plan = plan_dot(*(math.prod(sizes[kind]) for kind in "bmnk"), a.dtype, ctx.target, proportion, (ta, tb))
     n_grain, k_grain = grains(a.dtype)
     cuts = {}
     for kind, parts, grain in zip("bmnk", plan.parts, (1, 1, n_grain, k_grain), strict=True):
@@ -55,7 +55,6 @@ def lower_dot(ctx: Context, node: Node) -> None:
             cuts[name] = even(size[name], p, grain if len(names[kind]) == 1 else 1)
     grid = Grid(cuts)
     bs, ms, ns, ks = (names[kind] for kind in "bmnk")
-    ta, tb = not inner_is(ctx, a, ca), inner_is(ctx, b, cb)
     la = grid.layout([name_a[d] for d in range(len(a.shape))], a.shape, [*bs, *ks, *ms] if ta else [*bs, *ms, *ks])
     lb = grid.layout([name_b[d] for d in range(len(b.shape))], b.shape, [*bs, *ns, *ks] if tb else [*bs, *ks, *ns])
     xa, xb = ctx.need(a, la), ctx.need(b, lb)

@@ -10,7 +10,8 @@ import numpy as np
 from ipu_keras.compiler.plan.dot import grains, piece, split_counts
 from ipu_keras.target import Target
 from ipu_runtime.codelets.conv_model import nx1_cycles
-from ipu_runtime.codelets.dot_model import amp_cycles
+from ipu_runtime.codelets.dot_model import amp_cycles, transpose_cycles
+from ipu_runtime.codelets.reduce_model import reduce_add_cycles
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def plan_conv(
     n1, c1 = piece(shape.oc, n, n_grain), piece(shape.ic, c, c_grain)
     first_taps = shape.taps[0] if shape.taps else 1
     t1 = -(-first_taps // t)
+    last_tap = shape.taps[-1] if len(shape.taps) > 1 else 1
     taps = t1 * (int(np.prod(shape.taps[1:])) if shape.taps else 1)
     outer = int(np.prod(shape.outs[1:])) if shape.outs else 1
     inner_in = int(np.prod(shape.ins[1:])) if shape.ins else 1
@@ -87,8 +89,11 @@ def plan_conv(
     load = target.weight_load_bytes_per_cycle
     length = shape.outs[-1] if len(shape.outs) > 1 else 1
     points = b1 * o1 * outer
-    many = nx1_cycles(points // max(1, length), length, taps, c1, n1, g1, dtype, load)
+    by_row = (taps // last_tap, last_tap) if len(shape.taps) > 1 else (1, taps)
+    many = nx1_cycles(points // max(1, length), length, by_row, c1, n1, g1, dtype, load)
     vertex = np.where(taps == 1, g1 * amp_cycles(points, c1, n1, dtype, load), many)
+    if batch_last:
+        vertex = vertex + transpose_cycles(g1 * c1 * rows_in * inner_in, b1, dtype)
     depth = c * t
     mine = -(-outs // depth)
     reduce = np.where(
@@ -97,7 +102,7 @@ def plan_conv(
         + target.fragment_cycles * depth
         + 2 * target.sync_cycles
         + target.exchange_fixed_cycles
-        + 6 * (32 + (3 * depth + 7) * (mine / 24)),
+        + reduce_add_cycles(depth, mine),
         0,
     )
     cycles = exchange + vertex + reduce

@@ -13,7 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from ipu_keras.target import Target
-from ipu_runtime.codelets.dot_model import amp_cycles, vector_cycles
+from ipu_runtime.codelets.dot_model import amp_cycles, transpose_cycles, vector_cycles
+from ipu_runtime.codelets.reduce_model import reduce_add_cycles
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,16 @@ def piece(size: int, parts: np.ndarray, grain: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=4096)
-def plan_dot(batch: int, m: int, n: int, k: int, dtype: str, target: Target, proportion: float = 0.6) -> DotPlan:
+def plan_dot(
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    dtype: str,
+    target: Target,
+    proportion: float = 0.6,
+    turned: tuple[bool, bool] = (False, False),
+) -> DotPlan:
     """The cheapest split.
 
     Args:
@@ -63,6 +73,7 @@ def plan_dot(batch: int, m: int, n: int, k: int, dtype: str, target: Target, pro
         dtype: of the operands.
         target: the chip.
         proportion: availableMemoryProportion.
+        turned: whether the operands lie as [k, m] and [n, k], and are transposed on the tiles first.
 
     Returns:
         The plan; if nothing fits the proportion, the one that needs the least memory.
@@ -89,7 +100,9 @@ def plan_dot(batch: int, m: int, n: int, k: int, dtype: str, target: Target, pro
     exchange = (1 - 1 / (2 * gn)) * (b1 * m1 * k1 * size * per_byte + target.fragment_cycles * runs_a)
     exchange = exchange + (1 - 1 / (gb * gm)) * (b1 * k1 * n1 * size * per_byte + target.fragment_cycles * runs_b)
     if dtype in ("f32", "f16"):
-        vertex = b1 * amp_cycles(m1, k1, n1, dtype, target.weight_load_bytes_per_cycle)
+        vertex = amp_cycles(m1, k1, n1, dtype, target.weight_load_bytes_per_cycle)
+        vertex = vertex + (transpose_cycles(k1, m1, dtype) if turned[0] else 0)
+        vertex = b1 * (vertex + (transpose_cycles(n1, k1, dtype) if turned[1] else 0))
     else:
         vertex = b1 * vector_cycles(m1, n1, k1)
     outs = b1 * m1 * n1
@@ -100,7 +113,7 @@ def plan_dot(batch: int, m: int, n: int, k: int, dtype: str, target: Target, pro
         + target.fragment_cycles * gk
         + target.sync_cycles * 2
         + target.exchange_fixed_cycles
-        + 6 * (32 + (3 * gk + 7) * (mine / 4 / 6)),
+        + reduce_add_cycles(gk, mine),
         0,
     )
     cycles = exchange + vertex + reduce + target.sync_cycles + target.exchange_fixed_cycles
