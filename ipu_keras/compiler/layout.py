@@ -210,12 +210,21 @@ def common_view(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | Non
 
 
 def squeeze(layout: Layout) -> Layout:
-    """The same mapping without the view's size-1 dimensions."""
+    """The same mapping without the view's size-1 dimensions.
+
+    Several intervals of such a dimension (windows that all reach its one element, or none) are repetitions.
+    """
     keep = [d for d, n in enumerate(layout.view) if n != 1]
     if len(keep) == len(layout.view):
         return layout
     position = {d: i for i, d in enumerate(keep)}
-    tiles = layout.tiles.reshape([layout.tiles.shape[d] for d in keep] + [layout.reps])
+    tiles = layout.tiles
+    small = [d for d, n in enumerate(layout.view) if n == 1]
+    for d in small:
+        if layout.grid[d] != 1 or layout.extents[d][0] != 1:
+            tiles = tiles.take(np.flatnonzero(layout.extents[d]), d)
+    reps = math.prod(tiles.shape[d] for d in [*small, -1])
+    tiles = tiles.transpose([*keep, *small, len(layout.view)]).reshape([*(layout.grid[d] for d in keep), reps])
     return Layout(
         tuple(layout.view[d] for d in keep),
         [layout.starts[d] for d in keep],
