@@ -1,0 +1,33 @@
+"""Found in review: operations that gather on a few tiles and overflow them while the chip is empty."""
+
+import pytest
+import tensorflow as tf
+
+from ipu_keras import hlo
+from ipu_keras.errors import IPUOutOfMemoryError
+
+
+def module(fn, *shapes):
+    specs = [tf.TensorSpec(s, tf.float32) for s in shapes]
+    return tf.function(fn, jit_compile=True).experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+
+
+def max_pool_gradient(x, g):
+    y = tf.nn.max_pool2d(x, 3, 2, "SAME")
+    return tf.raw_ops.MaxPoolGrad(
+        orig_input=x, orig_output=y, grad=g, ksize=[1, 3, 3, 1], strides=[1, 2, 2, 1], padding="SAME"
+    )
+
+
+@pytest.mark.xfail(
+    strict=True, raises=IPUOutOfMemoryError, reason="select-and-scatter cuts batch and channels / 8 only"
+)
+def test_max_pool_gradient_of_a_resnet_s_stem():
+    hlo.compile(module(max_pool_gradient, (1, 112, 112, 64), (1, 56, 56, 64)))
+
+
+@pytest.mark.xfail(
+    strict=True, raises=IPUOutOfMemoryError, reason="a region's reduced dimensions come whole to one tile"
+)
+def test_argmax_over_a_large_vocabulary():
+    hlo.compile(module(lambda x: tf.argmax(x, -1), (1, 250_002)))
