@@ -21,9 +21,7 @@ def matmul():
     return hlo_of(lambda a: tf.nn.softmax(a @ a + a), np.ones((40, 40), np.float32))[0]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="validate multiplies extents in int64: a product that wraps to 0 fits everywhere"
-)
+@pytest.mark.xfail(strict=True, reason="validate's products of extents wrap in int64")
 def test_extents_whose_product_wraps_are_refused(tmp_path):
     image, kernel = np.ones((1, 4, 4, 1), np.float32), np.ones((3, 3, 1, 1), np.float32)
     program = hlo.compile(
@@ -41,9 +39,7 @@ def test_extents_whose_product_wraps_are_refused(tmp_path):
         file_format.load(tmp_path / "crafted")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="guard_bytes is not checked: 3 misaligns offsets (wrong numbers), -8 overlaps them"
-)
+@pytest.mark.xfail(strict=True, reason="unchecked: 3 misaligns offsets, -8 overlaps them")
 @pytest.mark.parametrize("guard", [3, -8, "x"])
 def test_guard_bytes_are_checked(guard):
     with pytest.raises(ConfigError):
@@ -73,7 +69,8 @@ import numpy as np, tensorflow as tf, sys
 sys.path.insert(0, ".")
 from ipu_keras import hlo
 from tests.harness import hlo_of
-exe = hlo.compile(hlo_of(lambda a: [tf.tanh(a * float(i)) @ a + i for i in range(1, 60)], np.ones((9, 9), np.float32))[0])
+f = lambda a: [tf.tanh(a * float(i)) @ a + i for i in range(1, 60)]
+exe = hlo.compile(hlo_of(f, np.ones((9, 9), np.float32))[0])
 def rss():
     return int(open("/proc/self/statm").read().split()[1]) * 4
 for i in range(80):
