@@ -227,12 +227,36 @@ def places(layout: Layout) -> tuple[Ints, Ints]:
     return np.broadcast_to(tiles, layout.view).reshape(-1), offsets.reshape(-1)
 
 
+def _slots(layout: Layout) -> tuple[Ints, Ints, Ints]:
+    """Everything that the blocks hold, for layouts whose blocks may overlap.
+
+    Returns:
+        For each held element: tile of each repetition [reps, elements], offset, and the element's row-major number.
+    """
+    rank = len(layout.view)
+    picks, offsets, numbers = [], np.zeros((1,) * rank, np.int64), np.zeros((1,) * rank, np.int64)
+    locals_ = []
+    for d, extents in enumerate(layout.extents):
+        shape = [-1 if e == d else 1 for e in range(rank)]
+        pick = np.repeat(np.arange(len(extents)), extents)
+        local = np.arange(len(pick)) - np.repeat(np.cumsum(extents) - extents, extents)
+        picks.append(pick.reshape(shape))
+        locals_.append(local.reshape(shape))
+        numbers = numbers * layout.view[d] + (local + layout.starts[d][pick]).reshape(shape)
+    for local, stride in zip(locals_, _strides(layout, picks), strict=True):
+        offsets = offsets + local * stride
+    full = numbers.shape
+    tiles = layout.tiles[tuple(np.broadcast_to(p, full) for p in picks)] if rank else layout.tiles
+    return tiles.reshape(-1, layout.reps).T, np.broadcast_to(offsets, full).reshape(-1), numbers.reshape(-1)
+
+
 def _by_runs(dst: Layout, src: Layout) -> Rows:
     """The general way, for views that no common one refines: runs of elements that are neighbours on both sides."""
     parts = []
     s_tile, s_off = places(src)
-    for r in range(dst.reps):
-        d_tile, d_off = places(Layout(dst.view, dst.starts, dst.stops, dst.tiles[..., r : r + 1], dst.order))
+    d_tiles, d_off, number = _slots(dst)
+    s_tile, s_off = s_tile[number], s_off[number]
+    for d_tile in d_tiles:
         new = np.ones(len(d_tile), bool)
         new[1:] = (np.diff(d_tile) != 0) | (np.diff(s_tile) != 0) | (np.diff(d_off) != 1) | (np.diff(s_off) != 1)
         first = np.flatnonzero(new)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_keras.compiler.layout import Layout, common_view, even, grid_layout, spread
+from ipu_keras.compiler.layout import Layout, common_view, even, grid_layout, spread, squeeze
 from ipu_keras.compiler.lower.context import partition
 from ipu_keras.compiler.move import Line, plan_move
 
@@ -96,6 +96,34 @@ def test_repeated_and_overlapping_destinations():
     carry_out(plan_move(dst, src), memories(src, array), got)
     for tile, block in memories(dst, array).items():
         np.testing.assert_array_equal(got[tile], block)
+
+
+def test_overlapping_destinations_of_another_shape():
+    # No view refines both [6, 4] and [8, 3]: element by element, and overlaps and repetitions are filled too.
+    src = grid_layout((6, 4), [3, 2])
+    rows, columns = (np.array([0, 2, 5]), np.array([4, 7, 8])), (np.array([0, 1]), np.array([2, 3]))
+    for order in ((0, 1), (1, 0)):
+        dst = Layout((8, 3), [rows[0], columns[0]], [rows[1], columns[1]], np.arange(12).reshape(3, 2, 2) + 20, order)
+        array = np.arange(24) * 5
+        got = {t: np.full_like(b, -1) for t, b in memories(dst, array).items()}
+        carry_out(plan_move(dst, src), memories(src, array), got)
+        for tile, block in memories(dst, array).items():
+            np.testing.assert_array_equal(got[tile], block)
+
+
+def test_several_windows_of_a_size_1_dimension():
+    # Three intervals of a dimension of 1: two hold the element, one lies in the border.
+    src = grid_layout((5,), [2])
+    starts, stops = np.array([0, 0, 1]), np.array([1, 1, 1])
+    whole = [np.array([0])], [np.array([5])]
+    dst = Layout((1, 5), [starts, *whole[0]], [stops, *whole[1]], np.arange(3).reshape(3, 1, 1) + 7)
+    array = np.arange(5) + 1
+    got = {t: np.full_like(b, -1) for t, b in memories(dst, array).items()}
+    carry_out(plan_move(dst, src), memories(src, array), got)
+    np.testing.assert_array_equal(got[7], array)
+    np.testing.assert_array_equal(got[8], array)
+    assert got[9].size == 0
+    assert squeeze(dst).flat_tiles.tolist() == [7, 8]
 
 
 def test_a_home_covers_every_element_once():

@@ -48,6 +48,11 @@ def test_pad_concatenate_stack():
     check(lambda x: tf.roll(x, 2, 1), floats(4, 5))
 
 
+def test_operands_without_elements():
+    check(lambda x, e: tf.pad(x, [[1, 2], [0, 3]], constant_values=e[0]), floats(0, 4), floats(1))
+    check(lambda x, y: tf.concat([x @ y, y], 0), floats(3, 0), floats(0, 4))
+
+
 def test_one_hot_range_and_constants():
     check(lambda i: tf.one_hot(i, 10), rng.integers(-1, 12, 9))
     big = floats(200, 300)

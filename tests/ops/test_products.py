@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_keras.target import Target
 from tests.harness import check, run_both
 
 rng = np.random.default_rng(3)
@@ -86,6 +87,17 @@ def test_conv_of_one_and_three_dimensions():
         floats(2, 3, 3, 3, 4),
         rtol=1e-4,
     )
+
+
+def test_conv_whose_input_comes_from_another_shape():
+    fn = lambda a, b: tf.nn.conv1d(tf.reshape(a, (7, 4, 1)), b, 1, "SAME")  # noqa: E731
+    check(fn, floats(4, 7), floats(2, 1, 8), rtol=1e-4)
+
+
+def test_conv_with_padding_beyond_the_input():
+    fn = lambda a, b: tf.nn.conv2d(a, b, [1, 2, 2, 1], [[0, 0], [2, 3], [1, 3], [0, 0]])  # noqa: E731
+    for tiles in (3, 7):
+        check(fn, floats(4, 1, 2, 3), floats(3, 2, 3, 4), rtol=1e-4, target=Target(tiles=tiles))
 
 
 def test_grouped_and_depthwise():

@@ -69,7 +69,7 @@ def test_it_says_which_tile_and_by_how_much(refused):
 def test_it_names_the_largest_tensors_and_their_layers(refused):
     text = str(refused)
     assert "net/wide/kernel" in text and "of layer net/wide" in text
-    listed = [line for line in text.splitlines() if "net/wide/kernel" in line][0]
+    listed = next(line for line in text.splitlines() if "net/wide/kernel" in line)
     nbytes = int(listed.split()[0].replace(",", ""))
     # 400 x 400 floats over 6 tiles: at least a sixth of them on the fullest.
     assert 400 * 400 * 4 / 6 <= nbytes <= 400 * 400 * 4

@@ -13,7 +13,6 @@ def rand(*shape):
     return np.random.default_rng(7).normal(size=shape).astype(np.float32)
 
 
-@pytest.mark.xfail(strict=True, reason="move._by_runs takes a halo layout for a partition: overlaps are never written")
 @pytest.mark.parametrize("tiles", [7, 1472])
 def test_gradient_of_conv_flatten_dense(tiles):
     def gradient(x, kernel, dense):
@@ -26,12 +25,10 @@ def test_gradient_of_conv_flatten_dense(tiles):
     check(gradient, rand(4, 7, 5, 5), rand(3, 3, 5, 6), rand(210, 3), target=Target(tiles=tiles), atol=1e-4)
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="squeeze: a size-1 dimension with several halo intervals")
 def test_conv_over_a_dimension_of_one():
     check(lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), rand(3, 1, 9, 5), rand(3, 3, 5, 4))
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="squeeze: a size-1 dimension with several halo intervals")
 def test_transposed_conv_from_a_dimension_of_one():
     check(lambda x, w: tf.nn.conv2d_transpose(x, w, (3, 4, 8, 5), 4, "VALID"), rand(3, 1, 2, 4), rand(4, 4, 5, 4))
 
