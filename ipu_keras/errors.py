@@ -20,6 +20,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "GraphError",
+    "PlanError",
     "IPUOutOfMemoryError",  # noqa: F822  the module's __getattr__ makes it
 ]
 
@@ -50,6 +51,10 @@ class DataError(IPUError, ValueError):
 
 class GraphError(IPUError):
     """A graph that breaks the rules of the project's own IR; always a bug of the compiler."""
+
+
+class PlanError(IPUError, MemoryError):
+    """A plan whose tables would be too large for the host; the message names the layer and the operation."""
 
 
 class _OutOfMemory(IPUError):

@@ -71,6 +71,19 @@ class Layout:
         return tuple(b - a for a, b in zip(self.starts, self.stops, strict=True))
 
     @cached_property
+    def is_partition(self) -> bool:
+        """Whether the intervals of each dimension hold every index once, so that the blocks can be copied from."""
+        for d, n in enumerate(self.view):
+            order = np.argsort(self.starts[d], kind="stable")
+            order = order[self.extents[d][order] > 0]
+            low, high = self.starts[d][order], self.stops[d][order]
+            if n == 0:
+                continue
+            if len(low) == 0 or low[0] != 0 or high[-1] != n or bool((low[1:] != high[:-1]).any()):
+                return False
+        return True
+
+    @cached_property
     def block_sizes(self) -> Ints:
         """Elements of each block, an array of the grid's shape."""
         sizes = np.ones(self.grid, np.int64)

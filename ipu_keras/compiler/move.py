@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ipu_keras.compiler.layout import Ints, Layout, common_view, squeeze
+from ipu_keras.compiler.layout import Ints, Layout, squeeze
+from ipu_keras.errors import PlanError
 
 MAX_ROWS = 4_000_000
 
@@ -100,6 +101,27 @@ def _strides(layout: Layout, picked: list[Ints]) -> list[Ints]:
     return strides
 
 
+class Pairs(NamedTuple):
+    """Overlaps of a group of destination dimensions with the group of source dimensions it comes from.
+
+    Each overlap is a run along the innermost dimension of both sides. Arrays over the overlaps.
+
+    Attributes:
+        d_pick, s_pick: interval index in each dimension of the destination's and of the source's group.
+        d_local, s_local: place of the run's first element inside the block, in each dimension.
+        count: elements of the run.
+        d_step, s_step: its steps in the innermost dimensions; 0 for a source that has no such dimension.
+    """
+
+    d_pick: dict[int, Ints]
+    s_pick: dict[int, Ints]
+    d_local: dict[int, Ints]
+    s_local: dict[int, Ints]
+    count: Ints
+    d_step: tuple[int, int]
+    s_step: tuple[int, int]
+
+
 def plan_move(dst: Layout, src: Layout, lines: list[Line] | None = None) -> Rows:
     """Copies that fill `dst` from `src`.
 
@@ -112,58 +134,137 @@ def plan_move(dst: Layout, src: Layout, lines: list[Line] | None = None) -> Rows
     Returns:
         Rows, sorted by destination tile.
     """
-    if lines is None:
-        view = common_view(dst.view, src.view)
-        fine_dst, fine_src = (None, None) if view is None else (squeeze(dst).refined(view), squeeze(src).refined(view))
-        if fine_dst is None or fine_src is None:
-            return _by_runs(dst, src)
-        dst, src, lines = fine_dst, fine_src, identity(fine_dst.view)
-    return _by_product(dst, src, lines)
+    if not src.is_partition:
+        raise PlanError(f"a copy from {src!r}, which does not hold every element once")
+    if lines is not None:
+        return _by_product(dst, src, [_line(dst, src, d, line) for d, line in enumerate(lines)])
+    dst, src = squeeze(dst), squeeze(src)
+    groups = common_groups(dst.view, src.view)
+    if groups is None:
+        return _sorted(_collapse(Rows(*(np.zeros(0, np.int64) for _ in range(4)), [], [], [])))
+    pairs = []
+    for d_dims, s_dims in groups:
+        if len(d_dims) == len(s_dims) == 1:
+            pairs.append(_line(dst, src, d_dims[0], Line(s_dims[0], dst.view[d_dims[0]])))
+        else:
+            pairs.append(_runs(dst, src, d_dims, s_dims))
+    return _by_product(dst, src, pairs)
 
 
-def _by_product(dst: Layout, src: Layout, lines: list[Line]) -> Rows:
-    rank = len(dst.view)
-    sides = [
-        _pairs(
-            line,
-            (dst.starts[d], dst.stops[d]),
-            None if line.src_dim is None else (src.starts[line.src_dim], src.stops[line.src_dim]),
-        )
-        for d, line in enumerate(lines)
-    ]
-    counts = [len(s[0]) for s in sides]
+def common_groups(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[list[int], list[int]]] | None:
+    """Dimensions of two shapes of the same elements, in the smallest groups that hold the same elements; None if empty.
+
+    Example:
+        >>> common_groups((6, 4, 5), (8, 3, 5))
+        [([0, 1], [0, 1]), ([2], [2])]
+    """
+    if 0 in a or 0 in b:
+        return None
+    groups = []
+    i = j = 0
+    while i < len(a):
+        left, right = [i], [j]
+        n, m = a[i], b[j]
+        while n != m:
+            if n < m:
+                i += 1
+                left.append(i)
+                n *= a[i]
+            else:
+                j += 1
+                right.append(j)
+                m *= b[j]
+        groups.append((left, right))
+        i, j = i + 1, j + 1
+    return groups
+
+
+def _line(dst: Layout, src: Layout, d: int, line: Line) -> Pairs:
+    """Overlaps of one dimension with the line of a source dimension that it comes from."""
+    s = line.src_dim
+    side = None if s is None else (src.starts[s], src.stops[s])
+    di, si, k, n = _pairs(line, (dst.starts[d], dst.stops[d]), side)
+    d_local = line.dst_first + line.dst_step * k - dst.starts[d][di]
+    if s is None:
+        return Pairs({d: di}, {}, {d: d_local}, {}, n, (d, line.dst_step), (-1, 0))
+    s_local = line.src_first + line.src_step * k - src.starts[s][si]
+    return Pairs({d: di}, {s: si}, {d: d_local}, {s: s_local}, n, (d, line.dst_step), (s, line.src_step))
+
+
+def _runs(dst: Layout, src: Layout, d_dims: list[int], s_dims: list[int]) -> Pairs:
+    """Overlaps of groups of several dimensions: the group's elements one by one, joined to runs."""
+    sizes = [int(dst.extents[d].sum()) for d in d_dims]
+    total = math.prod(sizes)
+    if total > MAX_ROWS:
+        raise PlanError(f"a reshape of {total:,} elements between {src!r} and {dst!r}")
+    index = np.unravel_index(np.arange(total), sizes)
+    d_pick: dict[int, Ints] = {}
+    d_local: dict[int, Ints] = {}
+    linear: Ints = np.zeros(total, np.int64)
+    for d, at in zip(d_dims, index, strict=True):
+        n = dst.extents[d]
+        owner = np.repeat(np.arange(len(n)), n)
+        local = np.arange(len(owner)) - np.repeat(np.cumsum(n) - n, n)
+        d_pick[d], d_local[d] = owner[at], local[at]
+        linear = linear * dst.view[d] + (dst.starts[d][owner] + local)[at]
+    s_pick: dict[int, Ints] = {}
+    s_local: dict[int, Ints] = {}
+    rest = linear
+    for s in reversed(s_dims):
+        place, rest = rest % src.view[s], rest // src.view[s]
+        order = np.argsort(src.starts[s], kind="stable")
+        order = order[src.extents[s][order] > 0]
+        s_pick[s] = order[np.searchsorted(src.starts[s][order], place, "right") - 1]
+        s_local[s] = place - src.starts[s][s_pick[s]]
+    new = np.ones(total, bool)
+    if total:
+        new[1:] = np.diff(d_local[d_dims[-1]]) != 1
+        new[1:] |= np.diff(s_local[s_dims[-1]]) != 1
+        for side in (d_pick, s_pick):
+            for values in side.values():
+                new[1:] |= np.diff(values) != 0
+        for local_of, dims in ((d_local, d_dims), (s_local, s_dims)):
+            for d in dims[:-1]:
+                new[1:] |= np.diff(local_of[d]) != 0
+    first = np.flatnonzero(new)
+    count = np.diff(np.append(first, total))
+
+    def take(values: dict[int, Ints]) -> dict[int, Ints]:
+        return {d: v[first] for d, v in values.items()}
+
+    return Pairs(
+        take(d_pick), take(s_pick), take(d_local), take(s_local), count, (d_dims[-1], 1), (s_dims[-1], 1)
+    )  # fmt: skip
+
+
+def _by_product(dst: Layout, src: Layout, groups: list[Pairs]) -> Rows:
+    counts = [len(g.count) for g in groups]
     total = math.prod(counts) * dst.reps
     if total > MAX_ROWS:
-        raise MemoryError(f"an exchange of {total:,} copies from {src!r} to {dst!r}")
-    index = (
-        np.unravel_index(np.arange(total, dtype=np.int64), [*counts, dst.reps])
-        if total
-        else [np.zeros(0, np.int64)] * (rank + 1)
+        raise PlanError(f"an exchange of {total:,} copies from {src!r} to {dst!r}")
+    index = np.unravel_index(np.arange(total, dtype=np.int64), [*counts, dst.reps]) if total else (
+        [np.zeros(0, np.int64)] * (len(groups) + 1)
     )
-    d_pick = [sides[d][0][index[d]] for d in range(rank)]
+    d_pick: list[Ints] = [np.zeros(total, np.int64)] * len(dst.view)
     s_pick: list[Ints] = [np.zeros(total, np.int64)] * len(src.view)
-    dst_tile = dst.tiles[(*d_pick, index[rank])]
-    d_str = _strides(dst, d_pick)
-    for d, line in enumerate(lines):
-        if line.src_dim is not None:
-            s_pick[line.src_dim] = sides[d][1][index[d]]
-    s_str = _strides(src, s_pick)
+    for g, at in zip(groups, index[:-1], strict=True):
+        for d, values in g.d_pick.items():
+            d_pick[d] = values[at]
+        for s, values in g.s_pick.items():
+            s_pick[s] = values[at]
+    dst_tile = dst.tiles[(*d_pick, index[-1])]
+    d_str, s_str = _strides(dst, d_pick), _strides(src, s_pick)
     dst_off, src_off = np.zeros(total, np.int64), np.zeros(total, np.int64)
-    n: list[Ints] = []
-    dst_steps: list[Ints] = []
-    src_steps: list[Ints] = []
-    for d in dst.order:
-        line = lines[d]
-        k0 = sides[d][2][index[d]]
-        n.append(sides[d][3][index[d]])
-        dst_off += (line.dst_first + line.dst_step * k0 - dst.starts[d][d_pick[d]]) * d_str[d]
-        dst_steps.append(d_str[d] * line.dst_step)
-        if line.src_dim is None:
-            src_steps.append(np.zeros(1, np.int64))
-        else:
-            s = line.src_dim
-            src_off += (line.src_first + line.src_step * k0 - src.starts[s][s_pick[s]]) * s_str[s]
-            src_steps.append(s_str[s] * line.src_step)
+    rows: dict[int, tuple[Ints, Ints, Ints]] = {}
+    for g, at in zip(groups, index[:-1], strict=True):
+        for d, values in g.d_local.items():
+            dst_off += values[at] * d_str[d]
+        for s, values in g.s_local.items():
+            src_off += values[at] * s_str[s]
+        d, s = g.d_step[0], g.s_step[0]
+        src_step = s_str[s] * g.s_step[1] if s >= 0 else np.zeros(1, np.int64)
+        rows[d] = (g.count[at], d_str[d] * g.d_step[1], src_step)
+    inner_order = [rows[d] for d in dst.order if d in rows]
     if src.reps == 1:
         src_tile = src.tiles[(*s_pick, 0)] if len(src.view) else np.full(total, src.tiles[0])
     else:
@@ -171,8 +272,11 @@ def _by_product(dst: Layout, src: Layout, lines: list[Line]) -> Rows:
         here = choices == dst_tile[:, None]
         pick = np.where(here.any(1), here.argmax(1), np.arange(total) % src.reps)
         src_tile = choices[np.arange(total), pick]
-    rows = Rows(dst_tile, src_tile, dst_off, src_off, n, dst_steps, src_steps)
-    return _sorted(_collapse(rows))
+    found = Rows(
+        dst_tile, src_tile, dst_off, src_off,
+        [r[0] for r in inner_order], [r[1] for r in inner_order], [r[2] for r in inner_order],
+    )  # fmt: skip
+    return _sorted(_collapse(found))
 
 
 def _collapse(rows: Rows) -> Rows:
@@ -208,60 +312,3 @@ def _sorted(rows: Rows) -> Rows:
             [take(a) for a in rows.src_strides],
         )
     return rows
-
-
-def places(layout: Layout) -> tuple[Ints, Ints]:
-    """Tile and offset (in elements) of each element of a partition, in row-major order."""
-    rank = len(layout.view)
-    picks = []
-    for d, size in enumerate(layout.view):
-        order = np.argsort(layout.starts[d], kind="stable")
-        pick = order[np.searchsorted(layout.starts[d][order], np.arange(size), "right") - 1]
-        picks.append(pick.reshape([-1 if e == d else 1 for e in range(rank)]))
-    offsets = np.zeros(layout.view, np.int64)
-    strides = _strides(layout, picks)
-    for d, size in enumerate(layout.view):
-        local = np.arange(size).reshape([-1 if e == d else 1 for e in range(rank)]) - layout.starts[d][picks[d]]
-        offsets = offsets + local * strides[d]
-    tiles = layout.tiles[..., 0][tuple(np.broadcast_to(p, layout.view) for p in picks)] if rank else layout.tiles[0]
-    return np.broadcast_to(tiles, layout.view).reshape(-1), offsets.reshape(-1)
-
-
-def _slots(layout: Layout) -> tuple[Ints, Ints, Ints]:
-    """Everything that the blocks hold, for layouts whose blocks may overlap.
-
-    Returns:
-        For each held element: tile of each repetition [reps, elements], offset, and the element's row-major number.
-    """
-    rank = len(layout.view)
-    picks, offsets, numbers = [], np.zeros((1,) * rank, np.int64), np.zeros((1,) * rank, np.int64)
-    locals_ = []
-    for d, extents in enumerate(layout.extents):
-        shape = [-1 if e == d else 1 for e in range(rank)]
-        pick = np.repeat(np.arange(len(extents)), extents)
-        local = np.arange(len(pick)) - np.repeat(np.cumsum(extents) - extents, extents)
-        picks.append(pick.reshape(shape))
-        locals_.append(local.reshape(shape))
-        numbers = numbers * layout.view[d] + (local + layout.starts[d][pick]).reshape(shape)
-    for local, stride in zip(locals_, _strides(layout, picks), strict=True):
-        offsets = offsets + local * stride
-    full = numbers.shape
-    tiles = layout.tiles[tuple(np.broadcast_to(p, full) for p in picks)] if rank else layout.tiles
-    return tiles.reshape(-1, layout.reps).T, np.broadcast_to(offsets, full).reshape(-1), numbers.reshape(-1)
-
-
-def _by_runs(dst: Layout, src: Layout) -> Rows:
-    """The general way, for views that no common one refines: runs of elements that are neighbours on both sides."""
-    parts = []
-    s_tile, s_off = places(src)
-    d_tiles, d_off, number = _slots(dst)
-    s_tile, s_off = s_tile[number], s_off[number]
-    for d_tile in d_tiles:
-        new = np.ones(len(d_tile), bool)
-        new[1:] = (np.diff(d_tile) != 0) | (np.diff(s_tile) != 0) | (np.diff(d_off) != 1) | (np.diff(s_off) != 1)
-        first = np.flatnonzero(new)
-        count = np.diff(np.append(first, len(d_tile)))
-        parts.append((d_tile[first], s_tile[first], d_off[first], s_off[first], count))
-    joined = [np.concatenate([p[i] for p in parts]) for i in range(5)]
-    one = np.ones(1, np.int64)
-    return _sorted(_collapse(Rows(joined[0], joined[1], joined[2], joined[3], [joined[4]], [one], [one])))
