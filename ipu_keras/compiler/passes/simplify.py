@@ -192,9 +192,13 @@ def _reduce(b: Builder, node: Node) -> Value | None:
     region: Graph = node.attrs["region"]
     if any(x.shape[d] != 1 for d in node.attrs["dims"]) or len(region.nodes) != 1:
         return None
+    (body,) = region.nodes
+    if set(body.inputs) != set(region.params) or region.outputs != body.results:
+        return None
     flat = b.add("reshape", [x], node.out.shape, x.dtype, {}, node.where)
     start = b.add("broadcast", [init], node.out.shape, x.dtype, {"dims": ()}, node.where)
-    return b.add(region.nodes[0].op, [start, flat], node.out.shape, x.dtype, {}, node.where)
+    by_param = dict(zip(region.params, (start, flat), strict=True))
+    return b.add(body.op, [by_param[v] for v in body.inputs], node.out.shape, x.dtype, body.attrs, node.where)
 
 
 def _dot(b: Builder, node: Node) -> Value | None:
