@@ -53,8 +53,12 @@ class Target:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name != "name" and not (isinstance(value, (int, float)) and value > 0):
+            if field.name == "name":
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
                 raise ConfigError(f"Target.{field.name} must be a positive number, not {value!r}")
+            if field.type == "int" and int(value) != value:
+                raise ConfigError(f"Target.{field.name} must be a whole number, not {value!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for the executable's header."""

@@ -18,11 +18,11 @@ from ipu_runtime.codelets.conv cimport prepare_conv, run_conv
 from ipu_runtime.codelets.copy cimport run_copy
 from ipu_runtime.codelets.dot cimport prepare_dot, run_dot
 from ipu_runtime.codelets.dynamic cimport run_dynamic
-from ipu_runtime.codelets.elementwise cimport prepare_map, run_map
+from ipu_runtime.codelets.elementwise cimport free_map, prepare_map, run_map
 from ipu_runtime.codelets.gather cimport prepare_scatter, run_gather, run_scatter
 from ipu_runtime.codelets.random cimport run_philox, run_philox_next
-from ipu_runtime.codelets.reduce cimport prepare_reduce, prepare_variadic, run_reduce, run_variadic
-from ipu_runtime.codelets.sort cimport prepare_sort, run_sort
+from ipu_runtime.codelets.reduce cimport free_variadic, prepare_reduce, prepare_variadic, run_reduce, run_variadic
+from ipu_runtime.codelets.sort cimport free_sort, prepare_sort, run_sort
 from ipu_runtime.codelets.window cimport (prepare_select_scatter, prepare_window, run_select_scatter, run_window)
 from ipu_runtime.core cimport Col, Group, Scratch, cell, codelet_fn, operand
 
@@ -148,6 +148,8 @@ cdef class Engine:
         if strict is None:
             strict = os.environ.get("IPU_RUNTIME_STRICT", "0") not in ("", "0")
         self.strict = strict
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise ValueError(f"threads must be a positive whole number, not {threads!r}")
         self.threads = 1 if strict else max(1, min(threads or len(os.sched_getaffinity(0)), 64))
         header = program.header
         self.tiles = program.tile_count
@@ -543,6 +545,14 @@ cdef bint prepare(Group *g) except? 0:
 
 
 cdef void free_aux(Group *g) noexcept:
-    # Kernels of codelets 4, 5 and 9 keep a pointer to shared tables; the others own theirs.
-    if g.codelet in (2, 6, 7):
+    # The other codelets keep a pointer to shared tables, or nothing.
+    if g.aux == NULL or g.aux == <void *>g:
+        return
+    if g.codelet == 1:
+        free_map(g.aux)
+    elif g.codelet == 3:
+        free_variadic(g.aux)
+    elif g.codelet == 14:
+        free_sort(g.aux)
+    elif g.codelet in (2, 6, 7):
         free(g.aux)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ipu_keras.compiler.layout import Ints
 from ipu_keras.compiler.lower.context import Mark, Offset, RawGroup, Var
+from ipu_keras.errors import PlanError
 from ipu_runtime.program import CATEGORIES, Program
 
 
@@ -40,6 +41,8 @@ class Assembler:
             values = np.asarray(column)
         if len(values) > 1 and bool((values == values[0]).all()):
             values = values[:1]
+        if len(values) and max(int(values.max()), -int(values.min())) >= 1 << 31:
+            raise PlanError("an offset or stride that 31 bits cannot hold: an array of more than 2^31 elements")
         packed = values.astype(np.int32)
         key = packed.tobytes()
         if key not in self.shared:
@@ -59,11 +62,12 @@ class Assembler:
         """The finished program; `header["used_bytes"]` is set."""
         variables: list[tuple[int, ...]] = []
         cells: list[Ints] = []
+        at = 0
         for var in placed:
             assert var.offsets is not None
             n = len(var.tiles)
-            at = sum(len(c) for c in cells)
             variables.append((CATEGORIES.index(var.category), var.first, var.last, at, n, var.label))
+            at += n
             cells.append(np.stack([var.tiles, var.offsets[var.tiles], var.sizes], 1))
         used = max((int((c[:, 1] + c[:, 2]).max()) for c in cells if len(c)), default=0)
         header["used_bytes"] = used

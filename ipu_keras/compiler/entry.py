@@ -58,7 +58,7 @@ class Entry:
             if output is not None:
                 updates.setdefault(graph.outputs[output], graph.params[param])
         scope = Scope(ctx, graph, updates, lower)
-        prologue, rest = self._invariant()
+        prologue, rest = self._invariant(set(updates))
         scope.run(prologue)
         before, ctx.steps = ctx.steps, []
         scope.run(rest)
@@ -68,19 +68,24 @@ class Entry:
         for i, value in enumerate(graph.params):
             if i not in self.state:
                 ctx.place(value)  # a feed that nothing uses is still streamed
+        # Outputs leave before the states change: one of them may be a state's old value, or made of it.
+        outputs = self._stream_out()
         ctx.label = ctx.at("|variable|new values")
         write_back(ctx, [(graph.params[p], graph.outputs[o]) for p, o in self.state.items() if o is not None])
-        outputs = self._stream_out()
         return self._assemble(before, ctx.steps, outputs)
 
-    def _invariant(self) -> tuple[list[Node], list[Node]]:
-        """Nodes that give the same small value in every iteration run once, before the loop."""
+    def _invariant(self, updates: set[Value]) -> tuple[list[Node], list[Node]]:
+        """Nodes that give the same small value in every iteration run once, before the loop.
+
+        A state's new value is not one of them: the iterations still read the old one.
+        """
         graph = self.graph
         constant = {graph.params[i] for i, o in self.state.items() if o is None or graph.outputs[o] is graph.params[i]}
         prologue, rest = [], []
         for node in graph.nodes:
             small = all(v.nbytes <= 4096 for v in node.results)
-            if small and node.op == "map" and node.inputs and all(v in constant for v in node.inputs):
+            fixed = small and node.inputs and all(v in constant for v in node.inputs)
+            if fixed and node.op == "map" and not any(v in updates for v in node.results):
                 constant.update(node.results)
                 prologue.append(node)
             else:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ipu_keras.graph.ir import Node
+
+_OWN_SCOPE = re.compile(r"IPU\.\d+\.(_\d+)?/")
+"""Name scopes that the front end opens at each layer call; the layer's path says the same in words."""
 
 
 class Names:
@@ -26,7 +30,8 @@ class Names:
     def place(self, node: Node) -> str:
         """For messages: layer and op_name."""
         layer, _ = self.locate(node.where)
-        return f"layer {layer}, {node.where}" if layer else node.where or "no name"
+        where = _OWN_SCOPE.sub("", node.where)
+        return f"layer {layer}, {where}" if layer else where or "no name"
 
     def label(self, node: Node) -> str:
         """`layer|phase|op name`, the text behind a step's label number."""

@@ -34,6 +34,9 @@ def resolve_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     proportion = out["available_memory_proportion"]
     if not isinstance(proportion, (int, float)) or not 0 <= proportion <= 1:
         raise ConfigError(f"available_memory_proportion must lie between 0 and 1, not {proportion!r}")
-    if out["guard_bytes"] is None:
+    guard = out["guard_bytes"]
+    if guard is None:
         out["guard_bytes"] = 8 if os.environ.get("IPU_RUNTIME_STRICT", "0") not in ("", "0") else 0
+    elif not isinstance(guard, int) or guard < 0 or guard % 8:
+        raise ConfigError(f"guard_bytes must be a multiple of 8, not {guard!r}")
     return out

@@ -80,7 +80,8 @@ class IPUStrategy(tf.distribute.Strategy):
         self._extend = enable_keras_extensions
         self._dataset_iterators = enable_dataset_iterators
         self.target = resolve(target)
-        self.options = options
+        # Strict mode watches the bytes between allocations, so there must be some.
+        self.options = {"guard_bytes": 8, **(options or {})} if strict else options
         self.partial_batch = partial_batch
         self.engine_options = {"threads": threads, "strict": strict}
         self._classes: dict[type, type] = {}

@@ -15,5 +15,7 @@ cdef struct Body:        # a straight line of them
 
 
 cdef Body *make_body(const int64_t *words, int n) noexcept
+cdef void free_body(Body *body) noexcept
 cdef void *prepare_map(const Group *g) noexcept
+cdef void free_map(void *aux) noexcept
 cdef void run_map(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil

@@ -11,7 +11,7 @@ Registers are numbered: inputs, constants, temporaries, outputs.
 Columns: tile, extent of each dimension, offset of each input, offset of each output.
 """
 from libc.stdint cimport int64_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from ipu_runtime._vec cimport vec_dtype_size, vec_select, vec_table
@@ -46,6 +46,19 @@ cdef struct Map:
     char *consts          # each constant filled to a whole chunk
     int rank, n_in, n_out, n_const, n_tmp
     long chunk, slot
+
+
+cdef void free_body(Body *body) noexcept:
+    if body != NULL:
+        free(body.ops)
+    free(body)
+
+
+cdef void free_map(void *aux) noexcept:
+    cdef Map *m = <Map *>aux
+    free(m.consts)
+    free_body(m.body)
+    free(m)
 
 
 cdef void *prepare_map(const Group *g) noexcept:

@@ -18,6 +18,10 @@ SUPERVISOR = 11
 """Cycles of a supervisor call and worker launch. Source: poplibs popops/PerformanceEstimation.cpp."""
 
 
+TOO_LARGE = 1 << 56
+"""Stands for any larger product."""
+
+
 class Operand(NamedTuple):
     """One operand of a vertex: where it starts on the tile, its bytes, and "r", "w" or "rw"."""
 
@@ -56,11 +60,14 @@ def per_worker(n: Ints) -> Ints:
 
 
 def product(arrays: list[Ints], rows: int) -> Ints:
-    """Element-wise product of columns, one value for each row."""
+    """Element-wise product of columns, one value for each row; at most `TOO_LARGE`."""
     out = np.ones(rows, np.int64)
+    size = np.ones(rows)
     for a in arrays:
         out = out * a
-    return out
+        size = size * a
+    # A product that int64 cannot hold is as good as infinite: a crafted file must not wrap it to something small.
+    return np.where(size > float(TOO_LARGE), TOO_LARGE, out)
 
 
 def pointers(count: int, extra_words: int = 2) -> int:

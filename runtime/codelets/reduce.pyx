@@ -8,11 +8,11 @@
     Columns: tile, extents, offsets of the blocks, offsets of the results.
 """
 from libc.stdint cimport int64_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from ipu_runtime._vec cimport DT_F16, DT_F32, reduce_fn, vec_dtype_size, vec_fn, vec_select, vec_table
-from ipu_runtime.codelets.elementwise cimport Body, Op, make_body
+from ipu_runtime.codelets.elementwise cimport Body, Op, free_body, make_body
 from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
 
 DEF CHUNK = 256
@@ -108,6 +108,13 @@ cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t strid
 cdef struct Variadic:
     Body *body
     char *consts
+
+
+cdef void free_variadic(void *aux) noexcept:
+    cdef Variadic *mine = <Variadic *>aux
+    free(mine.consts)
+    free_body(mine.body)
+    free(mine)
 
 
 cdef void *prepare_variadic(const Group *g) noexcept:

@@ -5,16 +5,23 @@ operand, constants (dtype, bits), body. Registers: for each operand its left and
 Columns: tile, lines, elements of a line; offsets of the operands, then of the results.
 """
 from libc.stdint cimport int64_t, uint8_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from ipu_runtime._vec cimport vec_dtype_size
-from ipu_runtime.codelets.elementwise cimport Body, Op, make_body
+from ipu_runtime.codelets.elementwise cimport Body, Op, free_body, make_body
 from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
 
 cdef struct Sort:
     Body *body
     char *consts
+
+
+cdef void free_sort(void *aux) noexcept:
+    cdef Sort *mine = <Sort *>aux
+    free(mine.consts)
+    free_body(mine.body)
+    free(mine)
 
 
 cdef void *prepare_sort(const Group *g) noexcept:

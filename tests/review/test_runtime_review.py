@@ -21,7 +21,6 @@ def matmul():
     return hlo_of(lambda a: tf.nn.softmax(a @ a + a), np.ones((40, 40), np.float32))[0]
 
 
-@pytest.mark.xfail(strict=True, reason="validate's products of extents wrap in int64")
 def test_extents_whose_product_wraps_are_refused(tmp_path):
     image, kernel = np.ones((1, 4, 4, 1), np.float32), np.ones((3, 3, 1, 1), np.float32)
     program = hlo.compile(
@@ -39,20 +38,17 @@ def test_extents_whose_product_wraps_are_refused(tmp_path):
         file_format.load(tmp_path / "crafted")
 
 
-@pytest.mark.xfail(strict=True, reason="unchecked: 3 misaligns offsets, -8 overlaps them")
 @pytest.mark.parametrize("guard", [3, -8, "x"])
 def test_guard_bytes_are_checked(guard):
     with pytest.raises(ConfigError):
         hlo.compile(matmul(), options={"guard_bytes": guard})
 
 
-@pytest.mark.xfail(strict=True, reason="Target takes 2.5 tiles; the compiler then fails with a TypeError")
 def test_tiles_are_whole():
     with pytest.raises(ConfigError):
         Target(tiles=2.5)
 
 
-@pytest.mark.xfail(strict=True, reason="guard bytes follow the environment variable only, not strict=True")
 def test_strict_strategy_has_guard_bytes(monkeypatch):
     import keras
 
@@ -81,7 +77,6 @@ print((rss() - before) / 60)
 """
 
 
-@pytest.mark.xfail(strict=True, reason="engine.free_aux frees nothing of map and reduceRegion groups (body, constants)")
 def test_an_engine_gives_its_memory_back():
     env = {**os.environ, "IPU_RUNTIME_STRICT": "0"}
     run = subprocess.run([sys.executable, "-c", LEAK], capture_output=True, text=True, env=env, check=True, timeout=120)

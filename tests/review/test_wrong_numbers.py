@@ -67,14 +67,12 @@ def constant_times_constant_state():
     return step, [rate, scale, w]
 
 
-@pytest.mark.xfail(strict=True, reason="entry: write_back comes before stream_out, which then sends the new value")
 def test_a_state_s_old_value_is_returned():
     ours, theirs = run_twice(old_value_returned)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b)
 
 
-@pytest.mark.xfail(strict=True, reason="a new value computed before the loop overwrites a state that the loop reads")
 def test_a_state_s_new_value_does_not_depend_on_the_step():
     ours, theirs = run_twice(constant_times_constant_state)
     for a, b in zip(ours, theirs, strict=True):
@@ -95,7 +93,6 @@ def bits_returned():
     return step, [key]
 
 
-@pytest.mark.xfail(strict=True, reason="random bits are made where they are used, after their key was overwritten")
 def test_random_bits_of_a_state_that_is_then_changed():
     ours, theirs = run_twice(bits_returned)
     for a, b in zip(ours, theirs, strict=True):

@@ -106,11 +106,6 @@ def _moved(
     ctx.located[out] = Located(var, layout)
 
 
-def _follow(ctx: Context, out: Value, source: Value, lines: list[Line]) -> Layout:
-    """A mapping for the result that keeps as much as possible on the tiles where the source has it."""
-    return ctx.default(out)
-
-
 def lower_slice(ctx: Context, node: Node) -> None:
     """Strided copies."""
     (x,) = node.inputs
@@ -118,7 +113,7 @@ def lower_slice(ctx: Context, node: Node) -> None:
         Line(d, n, 0, 1, s, t)
         for d, (n, (s, _, t)) in enumerate(zip(node.out.shape, node.attrs["slices"], strict=True))
     ]
-    _moved(ctx, node, [(x, lines)], _follow(ctx, node.out, x, lines), None)
+    _moved(ctx, node, [(x, lines)], ctx.default(node.out), None)
 
 
 def lower_reverse(ctx: Context, node: Node) -> None:

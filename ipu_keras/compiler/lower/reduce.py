@@ -15,10 +15,14 @@ from ipu_keras.compiler.layout import Layout, common_view, even, spread, squeeze
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, Var, payload
 from ipu_keras.compiler.lower.elementwise import encode
 from ipu_keras.compiler.move import Line
+from ipu_keras.errors import PlanError
 from ipu_keras.graph.elementwise import ELEMENTWISE, kernel_op
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS, REDUCTIONS
+
+REGISTERS = 96
+"""Registers of a region's vertex; see `ipu_runtime.validate`."""
 
 STAGE = 32
 """Most partials that one tile reduces in one stage."""
@@ -294,6 +298,8 @@ def _lower_variadic(ctx: Context, node: Node) -> None:
     outs = [ctx.var(out_layout, v.itemsize) for v in node.results]
     body, consts, results = region_body(region)
     words, n_tmp, regs = encode(body, consts, results, 2 * n, [True] * n, may_be_direct=False)
+    if 2 * n + len(consts) + n_tmp > REGISTERS:
+        raise PlanError(f"a region that needs {2 * n + len(consts) + n_tmp} registers, a vertex has {REGISTERS}")
     merged: list[tuple[list[int], bool]] = []
     for d in layout.order:
         kept = d not in reduced

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower.context import Context, Located
 from ipu_keras.compiler.move import plan_move
+from ipu_keras.errors import PlanError
 from ipu_keras.graph.ir import Graph, Node, Value
 
 _ALIASES = {"reshape", "transpose"}
@@ -75,7 +76,12 @@ class Scope:
         for node in self.graph.nodes if nodes is None else nodes:
             self.now = self.place_of[node]
             self.ctx.label = self.ctx.at(self.ctx.label_of(node))
-            self._lower(self.ctx, node)
+            try:
+                self._lower(self.ctx, node)
+            except PlanError as error:
+                layer, _, where = [*self.ctx.label_of(node).split("|", 2), ""][:3]
+                place = f"layer {layer}, {where}" if layer else where
+                raise PlanError(f"{node.op} ({place}): {error}") from error
         self.ctx.scope = outer
 
     def uses(self, value: Value) -> int:
