@@ -334,9 +334,10 @@ def _conv(g: GroupView) -> None:
 
 def _window(g: GroupView) -> None:
     extra = 1 if g.codelet == registry.SELECT_SCATTER else 0
+    per = 5 if extra else 3
     _need(len(g.params) >= 4, "a window's parameters")
     rank = _rank(int(g.params[0]))
-    _counts(g, 4 + 4 * rank + extra, 3 + 3 * rank + extra)
+    _counts(g, 4 + 4 * rank + extra, 3 + per * rank + extra)
     _op(int(g.params[1]))
     _dtype(int(g.params[2]))
     sizes = g.params[4 : 4 + 4 * rank]
@@ -347,9 +348,11 @@ def _window(g: GroupView) -> None:
             int(g.params[-1]) in {n for name, n in OPS.items() if name.startswith("compare")}, "a window's comparison"
         )
     for d in range(rank):
-        _positive(g.col(1 + 3 * d), g.col(2 + 3 * d))
-        reach = g.col(3 + 3 * d) + (g.col(2 + 3 * d) - 1) * g.params[5 + 4 * d]
+        _positive(g.col(1 + per * d), g.col(2 + per * d))
+        reach = g.col(3 + per * d) + (g.col(2 + per * d) - 1) * g.params[5 + 4 * d]
         _need((np.abs(reach) < 1 << 40).all(), "a window's reach")
+        if extra:
+            _positive(g.col(4 + per * d), g.col(5 + per * d))
 
 
 def _gather(g: GroupView) -> None:

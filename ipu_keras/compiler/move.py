@@ -242,8 +242,10 @@ def _by_product(dst: Layout, src: Layout, groups: list[Pairs]) -> Rows:
     total = math.prod(counts) * dst.reps
     if total > MAX_ROWS:
         raise PlanError(f"an exchange of {total:,} copies from {src!r} to {dst!r}")
-    index = np.unravel_index(np.arange(total, dtype=np.int64), [*counts, dst.reps]) if total else (
-        [np.zeros(0, np.int64)] * (len(groups) + 1)
+    index = (
+        np.unravel_index(np.arange(total, dtype=np.int64), [*counts, dst.reps])
+        if total
+        else ([np.zeros(0, np.int64)] * (len(groups) + 1))
     )
     d_pick: list[Ints] = [np.zeros(total, np.int64)] * len(dst.view)
     s_pick: list[Ints] = [np.zeros(total, np.int64)] * len(src.view)

@@ -98,6 +98,8 @@ class _Importer:
         shapes = _leaves(shape, self.types) if is_tuple else [shape]
         flat = _flatten(inputs)
         attrs = self.attributes(instruction)
+        if instruction.opcode == "compare" and instruction.comparison_type == "TOTALORDER":
+            flat = [_total_order_key(graph, value) for value in flat]
         node = Node(
             instruction.opcode,
             flat,
@@ -186,6 +188,27 @@ class _Importer:
         return flat.reshape(dims)
 
 
+def _total_order_key(graph: Graph, value: Value) -> Value:
+    """Integers that compare as floats do in the total order: -NaN, -infinity, ..., -0, +0, ..., infinity, NaN."""
+    if value.dtype not in ("f32", "f16"):
+        return value
+    dtype, bits = ("s32", 31) if value.dtype == "f32" else ("s16", 15)
+
+    def add(op: str, *inputs: Value, **attrs: Any) -> Value:
+        shape = value.shape if inputs else ()
+        graph.nodes.append(Node(op, inputs, [(shape, dtype)], attrs))
+        return graph.nodes[-1].out
+
+    def number(n: int) -> Value:
+        scalar = add("constant", value=np.array(n, DTYPES[dtype]))
+        return add("broadcast", scalar, dims=()) if value.shape else scalar
+
+    raw = add("bitcast-convert", value)
+    # Negative floats grow as their bits shrink: flip all but the sign.
+    flip = add("and", add("shift-right-arithmetic", raw, number(bits)), number(2**bits - 1))
+    return add("xor", raw, flip)
+
+
 def _leaves(shape: Any, types: dict[int, str]) -> list[Any]:
     """The array shapes in a tuple shape, depth first."""
     if types[shape.element_type] != "tuple":
@@ -226,7 +249,10 @@ def import_module(serialized: bytes) -> tuple[Graph, list[str]]:
         raise UnsupportedError("these bytes are not a serialized HloModuleProto: no computation in them")
     importer = _Importer(module, data_pb2)
     graph = Graph(module.name)
-    importer.body(module.entry_computation_id, None, graph)
+    try:
+        importer.body(module.entry_computation_id, None, graph)
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UnsupportedError(f"not a well-formed HLO module: {error!r}") from error
     return graph, importer.unsupported
 
 

@@ -3,7 +3,9 @@
 Parameters: rank, op, dtype, bits of the start value, then for each dimension taps, stride, window dilation, base
 dilation; select-and-scatter adds the kernel op that compares (op is how scattered values combine).
 Columns: tile, then for each dimension block extent, windows, first (index of window 0's first tap in the dilated
-block); offsets: input, [source,] output.
+block); offsets: input, output. select-and-scatter's block has a border that its windows also see: its columns are, for
+each dimension, block extent, windows, first, where the tile's own part begins and its extent; offsets: input, source,
+output (the own part).
 """
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
@@ -108,10 +110,12 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
     cdef Window *w = <Window *>g.aux
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
-    cdef long row, size = w.size, outs, taps, ins, i, _i, _t, pos, at, best
+    cdef long row, size = w.size, outs, taps, mine, i, t, pos, own, at, best, home
     cdef long ext[8]
     cdef long o[8]
     cdef long first[8]
+    cdef long begin[8]
+    cdef long part[8]
     cdef long oi[8]
     cdef long ti[8]
     cdef char *x
@@ -119,37 +123,40 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
     cdef char *y
     cdef uint8_t keep
     for row in range(lo, hi):
-        outs = taps = ins = 1
+        outs = taps = mine = 1
         for d in range(rank):
-            ext[d], o[d], first[d] = cell(g, 1 + 3 * d, row), cell(g, 2 + 3 * d, row), cell(g, 3 + 3 * d, row)
+            ext[d], o[d], first[d] = cell(g, 1 + 5 * d, row), cell(g, 2 + 5 * d, row), cell(g, 3 + 5 * d, row)
+            begin[d], part[d] = cell(g, 4 + 5 * d, row), cell(g, 5 + 5 * d, row)
             oi[d] = 0
             outs *= o[d]
-            ins *= ext[d]
+            mine *= part[d]
             taps *= p[4 + 4 * d]
-        x = operand(g, 1 + 3 * rank, row, arena, stride)
-        src = operand(g, 2 + 3 * rank, row, arena, stride)
-        y = operand(g, 3 + 3 * rank, row, arena, stride)
-        for i in range(ins):
+        x = operand(g, 1 + 5 * rank, row, arena, stride)
+        src = operand(g, 2 + 5 * rank, row, arena, stride)
+        y = operand(g, 3 + 5 * rank, row, arena, stride)
+        for i in range(mine):
             memcpy(y + i * size, &p[3], size)
-        for _i in range(outs):
-            best = -1
+        for i in range(outs):
+            best = home = -1
             for d in range(rank):
                 ti[d] = 0
-            for _t in range(taps):
-                pos = 0
+            for t in range(taps):
+                pos = own = 0
                 for d in range(rank):
                     at = source(p, d, first[d], oi[d], ti[d], ext[d])
                     if at < 0:
                         pos = -1
                         break
                     pos = pos * ext[d] + at
+                    if own >= 0:
+                        own = own * part[d] + at - begin[d] if begin[d] <= at < begin[d] + part[d] else -1
                 if pos >= 0:
                     keep = 0
                     if best >= 0:
                         # select(best, candidate) true: the old one stays.
                         w.compare(1, &keep, x + best * size, x + pos * size, NULL)
                     if not keep:
-                        best = pos
+                        best, home = pos, own
                 d = rank - 1
                 while d >= 0:
                     ti[d] += 1
@@ -157,8 +164,8 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
                         break
                     ti[d] = 0
                     d -= 1
-            if best >= 0:
-                w.op(1, y + best * size, y + best * size, src, NULL)
+            if home >= 0:
+                w.op(1, y + home * size, y + home * size, src, NULL)
             src += size
             d = rank - 1
             while d >= 0:

@@ -17,11 +17,12 @@ class Window:
     name = "reduceWindow"
     code_bytes = 640  # [unvalidated]
     backward = False
+    columns = 3  # of each dimension
 
     def _sizes(self, g: GroupView) -> tuple[int, Ints, Ints, int]:
         rank = int(g.params[0])
-        ins = product([g.col(1 + 3 * d) for d in range(rank)], g.rows)
-        outs = product([g.col(2 + 3 * d) for d in range(rank)], g.rows)
+        ins = product([g.col(1 + self.columns * d) for d in range(rank)], g.rows)
+        outs = product([g.col(2 + self.columns * d) for d in range(rank)], g.rows)
         taps = int(np.prod([int(g.params[4 + 4 * d]) for d in range(rank)]))
         return rank, ins, outs, taps
 
@@ -37,8 +38,8 @@ class Window:
     def cycles(self, g: GroupView, target: Any) -> Ints:
         """13 + 6 x worker: 20 + 13 a row + (4 max | 5 sum | 7 backward) + (3 | 5) a tap of a vector of channels."""
         rank, _, outs, taps = self._sizes(g)
-        channels = g.col(2 + 3 * (rank - 1))
-        width = g.col(2 + 3 * (rank - 2)) if rank > 1 else np.ones(1, np.int64)
+        channels = g.col(2 + self.columns * (rank - 1))
+        width = g.col(2 + self.columns * (rank - 2)) if rank > 1 else np.ones(1, np.int64)
         vector = 2 if DTYPES[int(g.params[2])].itemsize == 4 else 4
         points = per_worker(outs // np.maximum(channels, 1))
         start = 7 if self.backward else (4 if int(g.params[1]) == OPS["maximum"] else 5)
@@ -62,15 +63,17 @@ class SelectScatter(Window):
     name = "selectAndScatter"
     code_bytes = 768  # [unvalidated]
     backward = True
+    columns = 5
 
     def operands(self, g: GroupView) -> list[Operand]:
         """Block, source, result."""
         rank, ins, outs, _ = self._sizes(g)
         size = DTYPES[int(g.params[2])].itemsize
+        own = product([g.col(5 + 5 * d) for d in range(rank)], g.rows)
         return [
-            Operand(g.col(1 + 3 * rank), ins * size, "r"),
-            Operand(g.col(2 + 3 * rank), outs * size, "r"),
-            Operand(g.col(3 + 3 * rank), ins * size, "w"),
+            Operand(g.col(1 + 5 * rank), ins * size, "r"),
+            Operand(g.col(2 + 5 * rank), outs * size, "r"),
+            Operand(g.col(3 + 5 * rank), own * size, "w"),
         ]
 
     def work(self, g: GroupView) -> float:

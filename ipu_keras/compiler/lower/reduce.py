@@ -21,9 +21,6 @@ from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS, REDUCTIONS
 
-REGISTERS = 96
-"""Registers of a region's vertex; see `ipu_runtime.validate`."""
-
 STAGE = 32
 """Most partials that one tile reduces in one stage."""
 
@@ -71,7 +68,9 @@ def lower_reduce(ctx: Context, node: Node) -> None:
     """reduce with one operand and one operation, or with a region of any kind."""
     op = region_op(node.attrs["region"])
     if op is None or len(node.results) != 1:
-        _lower_variadic(ctx, node)
+        from ipu_keras.compiler.lower.variadic import lower_variadic
+
+        lower_variadic(ctx, node)
         return
     x, start = node.inputs
     if x.size == 0:
@@ -137,7 +136,7 @@ def _emit(ctx: Context, layout: Layout, reduced: list[int], src: Var, dst: Var, 
     ctx.compute([RawGroup(registry.REDUCE, len(tiles), params, columns)], [src], [dst])
 
 
-def _without(layout: Layout, reduced: list[int]) -> tuple[Layout, list[int]]:
+def without(layout: Layout, reduced: list[int]) -> tuple[Layout, list[int]]:
     """Layout of the blocks' partial results: each cut reduced dimension stays, cut to single elements, in front.
 
     Returns:
@@ -183,7 +182,7 @@ def reduce_located(
 
     size = DTYPES[dtype].itemsize
     layout = here.layout
-    partial, cut = _without(layout, reduced)
+    partial, cut = without(layout, reduced)
     last = not cut
     if reduced or not last:
         var = ctx.var(partial, size)
@@ -202,26 +201,18 @@ def combine_partials(
     while n_cut:
         layout = here.layout
         depth = math.prod(layout.view[:n_cut])
-        merged = _merge_front(layout, n_cut)
+        merged = merge_front(layout, n_cut)
         if depth > STAGE:
             parts = math.ceil(math.sqrt(depth))
-            target = _regroup(merged, parts)
+            target = regroup(merged, parts)
             moved = ctx.move(Located(here.var, merged), target, size)
-            partial, cut = _without(target, [0])
+            partial, cut = without(target, [0])
             var = ctx.var(partial, size)
             _emit(ctx, target, [0], moved.var, var, op, dtype, identity_bits(op, dtype))
             here, n_cut = Located(var, partial), len(cut)
             continue
-        final = _scatter(ctx, merged, size, wanted)
-        view = (depth, *final.view)
-        one = np.zeros(1, np.int64)
-        gathered = Layout(
-            view,
-            [one, *final.starts],
-            [one + depth, *final.stops],
-            final.tiles[None],
-            (0, *(d + 1 for d in final.order)),
-        )
+        final = scatter(ctx, merged, size, wanted)
+        gathered = in_front(final, depth)
         moved = ctx.move(Located(here.var, merged), gathered, size)
         var = ctx.var(final, size)
         _emit(ctx, gathered, [0], moved.var, var, op, dtype, bits)
@@ -229,7 +220,19 @@ def combine_partials(
     return here
 
 
-def _merge_front(layout: Layout, n: int) -> Layout:
+def in_front(layout: Layout, depth: int) -> Layout:
+    """A whole dimension of `depth` in front of a layout: each block with all its partial results."""
+    none = np.zeros(1, np.int64)
+    return Layout(
+        (depth, *layout.view),
+        [none, *layout.starts],
+        [none + depth, *layout.stops],
+        layout.tiles[None],
+        (0, *(d + 1 for d in layout.order)),
+    )
+
+
+def merge_front(layout: Layout, n: int) -> Layout:
     """The first n dimensions, all cut to single elements, as one."""
     depth = math.prod(layout.view[:n])
     edges = np.arange(depth, dtype=np.int64)
@@ -244,7 +247,7 @@ def _merge_front(layout: Layout, n: int) -> Layout:
     )
 
 
-def _regroup(layout: Layout, parts: int) -> Layout:
+def regroup(layout: Layout, parts: int) -> Layout:
     """The first dimension cut into `parts` runs, each on the tile of its first element; blocks keep their shape."""
     starts, stops = even(layout.view[0], parts)
     return Layout(
@@ -252,7 +255,7 @@ def _regroup(layout: Layout, parts: int) -> Layout:
     )
 
 
-def _scatter(ctx: Context, layout: Layout, size: int, wanted: Layout | None) -> Layout:
+def scatter(ctx: Context, layout: Layout, size: int, wanted: Layout | None) -> Layout:
     """Where the results of partials [depth, kept...] go: the mapping wanted, or spread over the partials' tiles."""
     kept_view = layout.view[1:]
     if wanted is not None:
@@ -282,69 +285,3 @@ def _scatter(ctx: Context, layout: Layout, size: int, wanted: Layout | None) -> 
     shape[best] *= parts
     order = tuple(d - 1 for d in layout.order if d > 0)
     return Layout(kept_view, starts, stops, np.ascontiguousarray(picked).reshape([*shape, 1]), order)
-
-
-def _lower_variadic(ctx: Context, node: Node) -> None:
-    """A region over several operands: the reduced dimensions come whole to one tile."""
-    n = len(node.results)
-    arrays, starts = node.inputs[:n], node.inputs[n:]
-    region: Graph = node.attrs["region"]
-    shape = arrays[0].shape
-    layout = squeeze(spread(shape, arrays[0].itemsize, ctx.target.tiles, 64, node.attrs["dims"]))
-    located = [ctx.need(a, layout) for a in arrays]
-    big = [d for d, s in enumerate(shape) if s != 1]
-    reduced = [big.index(d) for d in node.attrs["dims"] if d in big]
-    out_layout, _ = _without(layout, reduced)
-    outs = [ctx.var(out_layout, v.itemsize) for v in node.results]
-    body, consts, results = region_body(region)
-    words, n_tmp, regs = encode(body, consts, results, 2 * n, [True] * n, may_be_direct=False)
-    if 2 * n + len(consts) + n_tmp > REGISTERS:
-        raise PlanError(f"a region that needs {2 * n + len(consts) + n_tmp} registers, a vertex has {REGISTERS}")
-    merged: list[tuple[list[int], bool]] = []
-    for d in layout.order:
-        kept = d not in reduced
-        if merged and merged[-1][1] == kept:
-            merged[-1][0].append(d)
-        else:
-            merged.append(([d], kept))
-    merged = merged or [([], True)]
-    mask = sum(1 << i for i, (_, kept) in enumerate(merged) if kept)
-    params = [len(merged), mask, n, len(consts), n_tmp, len(body)]
-    for value, start, reg in zip(node.results, starts, regs, strict=True):
-        params += [value.itemsize, payload(start.node.attrs["value"], start.dtype), reg]
-    for dtype, const in consts:
-        params += [DTYPE_NUMBER[dtype], payload(const, dtype)]
-    params += words
-    tiles = layout.flat_tiles
-    columns: list[Any] = [tiles]
-    for dims, _ in merged:
-        ext = np.ones(1, np.int64)
-        for d in dims:
-            ext = ext * layout.per_block(d, layout.extents[d])
-        columns.append(ext)
-    columns += [Offset(here.var, tiles) for here in located] + [Offset(v, tiles) for v in outs]
-    group = RawGroup(registry.VARIADIC, len(tiles), params, columns)
-    ctx.compute([group], [here.var for here in located], outs)
-    for value, var in zip(node.results, outs, strict=True):
-        ctx.located[value] = Located(var, out_layout)
-
-
-def region_body(region: Graph) -> tuple[list[Any], list[Any], list[int]]:
-    """A region of element-wise operations as the body of a vertex.
-
-    Returns:
-        Body and constants as in a `map` node, and the numbers of the region's results; inputs are its parameters.
-    """
-    place: dict[Value, int] = {v: i for i, v in enumerate(region.params)}
-    consts: list[Any] = []
-    body: list[Any] = []
-    for node in region.nodes:
-        if node.op == "constant":
-            consts.append((node.out.dtype, node.attrs["value"]))
-            place[node.out] = -len(consts)
-        else:
-            data = node.inputs[1] if node.op in ("select", "clamp") else node.inputs[0]
-            args = tuple(place[v] for v in node.inputs)
-            place[node.out] = len(region.params) + len(body)
-            body.append((kernel_op(node.op, node.attrs), data.dtype, node.out.dtype, args))
-    return body, consts, [place[v] for v in region.outputs]

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.compiler.layout import Layout, even, grid_layout, spread
+from ipu_keras.compiler.layout import Layout, even, spread
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, payload
 from ipu_keras.compiler.lower.conv import halo
+from ipu_keras.compiler.lower.named import Cut
 from ipu_keras.compiler.lower.reduce import region_op
 from ipu_keras.graph.elementwise import kernel_op
 from ipu_keras.graph.ir import Node
@@ -63,26 +64,49 @@ def lower_reduce_window(ctx: Context, node: Node) -> None:
     ctx.located[out] = Located(var, layout)
 
 
+def _touching(cut: Cut, size: int, count: int, window: tuple[Any, ...]) -> tuple[Cut, Cut]:
+    """For intervals of an array's dimension: the windows that touch each, and the elements that those windows see."""
+    taps, stride, pad = window[:3]
+    first = np.clip(-(-(cut[0] + pad - taps + 1) // stride), 0, count)
+    last = np.maximum(np.clip((cut[1] - 1 + pad) // stride + 1, 0, count), first)
+    low = np.where(last > first, np.minimum(cut[0], np.maximum(first * stride - pad, 0)), cut[0])
+    high = np.where(last > first, np.maximum(cut[1], np.minimum((last - 1) * stride - pad + taps, size)), cut[1])
+    return (first, last), (low, high)
+
+
 def lower_select_and_scatter(ctx: Context, node: Node) -> None:
-    """Only dimensions without a window are cut: windows may overlap, and their sums meet on one tile."""
+    """Each tile looks at all windows that touch its block, their other elements fetched, and keeps its own block's sums."""
     x, source, start = node.inputs
     select, scatter = node.attrs["regions"]
     op = region_op(scatter)
     compare = select.nodes[0]
     assert op is not None
     window = node.attrs["window"]
-    locked = [d for d, w in enumerate(window) if w[:2] != (1, 1)]
+    # Windows with gaps could see elements far outside their block's surroundings: those dimensions stay whole.
+    locked = [d for d, w in enumerate(window) if w[4] != 1 or w[5] != 1]
     layout = spread(x.shape, x.itemsize, ctx.target.tiles, locked=locked)
-    parts = [1 if d in locked else layout.grid[d] for d in range(len(window))]
-    from_layout = grid_layout(source.shape, parts)
-    here, there = ctx.need(x, layout), ctx.need(source, from_layout)
+    sources: list[Cut] = []
+    seen: list[Cut] = []
+    for d, w in enumerate(window):
+        cut = (layout.starts[d], layout.stops[d])
+        if d in locked:
+            sources.append(even(source.shape[d], 1))
+            seen.append(cut)
+        else:
+            windows, elements = _touching(cut, x.shape[d], source.shape[d], w)
+            sources.append(windows)
+            seen.append(elements)
+    halo_layout = Layout(x.shape, [s for s, _ in seen], [e for _, e in seen], layout.tiles)
+    from_layout = Layout(source.shape, [s for s, _ in sources], [e for _, e in sources], layout.tiles)
+    here, there = ctx.need(x, halo_layout), ctx.need(source, from_layout)
     var = ctx.var(layout, x.itemsize)
     tiles = layout.flat_tiles
     columns: list[Any] = [tiles]
     params = [len(window), OPS[op], DTYPE_NUMBER[x.dtype], payload(start.node.attrs["value"], start.dtype)]
     for d, (taps, stride, pad, _, w_dilation, b_dilation, _) in enumerate(window):
-        columns += [layout.per_block(d, layout.extents[d]), from_layout.per_block(d, from_layout.extents[d])]
-        columns.append(np.array([-pad if d in locked else 0]))
+        columns += [halo_layout.per_block(d, halo_layout.extents[d]), from_layout.per_block(d, from_layout.extents[d])]
+        columns.append(layout.per_block(d, sources[d][0] * stride - pad - seen[d][0]))
+        columns += [layout.per_block(d, layout.starts[d] - seen[d][0]), layout.per_block(d, layout.extents[d])]
         params += [taps, stride, w_dilation, b_dilation]
     params.append(OPS[kernel_op("compare", compare.attrs)])
     columns += [Offset(here.var, tiles), Offset(there.var, tiles), Offset(var, tiles)]
