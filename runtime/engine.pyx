@@ -24,7 +24,7 @@ from ipu_runtime.codelets.random cimport run_philox, run_philox_next
 from ipu_runtime.codelets.reduce cimport free_variadic, prepare_reduce, prepare_variadic, run_reduce, run_variadic
 from ipu_runtime.codelets.sort cimport free_sort, prepare_sort, run_sort
 from ipu_runtime.codelets.window cimport (prepare_select_scatter, prepare_window, run_select_scatter, run_window)
-from ipu_runtime.core cimport Col, Group, Scratch, cell, codelet_fn, operand
+from ipu_runtime.core cimport Col, Group, Scratch, codelet_fn, operand
 
 from ipu_runtime import blas
 from ipu_runtime.codelets import registry

@@ -1,8 +1,11 @@
 """Strict mode: every access of a program is checked against what the program says it may touch.
 
-Three nets: (1) once, when a program is loaded: each operand of each vertex and copy lies inside its tile and inside one
+Four nets: (1) once, when a program is loaded: each operand of each vertex and copy lies inside its tile and inside one
 allocation that is live at that step; (2) while it runs: no byte is read that was not written since its allocation
-began; (3) bytes outside all allocations keep their pattern, so a kernel that writes past its operands is found.
+began; (3) no two rows of a superstep write the same byte and no group reads what another writes, so their order cannot
+matter; (4) bytes outside all allocations keep their pattern, so a kernel that writes past all allocations is found.
+What a kernel touches is taken from its model's operands; only the last net, and the comparison of results with XLA, see
+the kernel itself.
 """
 
 from __future__ import annotations
@@ -107,6 +110,8 @@ class Watch:
         inside = np.zeros(len(arena), bool)
         inside[self._bytes_of_cells(list(range(len(program.variables))))] = True
         self.guard_bytes = np.flatnonzero(~inside)
+        self.owner = np.zeros(len(arena), np.int32)  # group that writes a byte in the step at hand, 0: none
+        self.seen: set[int] = set()
         self._reads: dict[int, Ints] = {}
         self._writes: dict[int, Ints] = {}
 
@@ -130,16 +135,45 @@ class Watch:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def begin(self, step: int) -> None:
-        """A step begins: variables that come to life hold nothing yet."""
+        """A step begins: variables that come to life hold nothing yet; its groups must not meet."""
         born = self.births.get(step)
         if born is not None:
             self.written_bytes[born] = False
 
+        if step not in self.seen:
+            self.seen.add(step)
+            self._disjoint(step)
+
+    def _disjoint(self, step: int) -> None:
+        """Raise if two rows of a step write a byte, or one group reads what another writes: order would matter."""
+        kind, first, last, label = self.program.steps[step].tolist()
+        groups = range(first, last)
+        writes = {g: self._bytes(g, "w") for g in groups}
+        try:
+            for g, at in writes.items():
+                if len(np.unique(at)) != len(at) or self.owner[at].any():
+                    raise StrictModeError(_where(self.program, step, kind, label) + "two rows write the same byte")
+                self.owner[at] = g + 1
+            for g in groups:
+                other = self.owner[self._bytes(g, "r")]
+                if ((other != 0) & (other != g + 1)).any():
+                    raise StrictModeError(
+                        _where(self.program, step, kind, label) + "a group reads what another writes in the same step"
+                    )
+        finally:
+            for at in writes.values():
+                self.owner[at] = 0
+
+    def _bytes(self, group: int, mode: str) -> Ints:
+        """Bytes that a group reads or writes, counted once."""
+        cache = self._reads if mode == "r" else self._writes
+        if group not in cache:
+            cache[group] = self._touched(group, mode)
+        return cache[group]
+
     def reads(self, step: int, group: int) -> None:
         """Raise unless all that the group reads has been written."""
-        if group not in self._reads:
-            self._reads[group] = self._touched(group, "r")
-        at = self._reads[group]
+        at = self._bytes(group, "r")
         ok = self.written_bytes[at]
         if not ok.all():
             bad = int(at[np.flatnonzero(~ok)[0]])
@@ -151,9 +185,7 @@ class Watch:
 
     def written(self, group: int) -> None:
         """What the group writes is written."""
-        if group not in self._writes:
-            self._writes[group] = self._touched(group, "w")
-        self.written_bytes[self._writes[group]] = True
+        self.written_bytes[self._bytes(group, "w")] = True
 
     def end(self, step: int) -> None:
         """A step ends."""

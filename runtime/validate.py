@@ -11,8 +11,8 @@ from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import ExecutableFormatError
 from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, DTYPES, OPS
 from ipu_runtime.program import (
-    CATEGORIES,
     BRANCH,
+    CATEGORIES,
     COMPUTE,
     END,
     JUMP,
@@ -417,6 +417,6 @@ def _sort(g: GroupView) -> None:
 
 
 SHAPES = (
-    _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next, _dynamic, _branch,
-    _sort,
+    _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next, _dynamic,
+    _branch, _sort,
 )  # fmt: skip

@@ -109,7 +109,7 @@ class Pairs(NamedTuple):
     Attributes:
         d_pick, s_pick: interval index in each dimension of the destination's and of the source's group.
         d_local, s_local: place of the run's first element inside the block, in each dimension.
-        count: elements of the run.
+        length: elements of the run.
         d_step, s_step: its steps in the innermost dimensions; 0 for a source that has no such dimension.
     """
 
@@ -117,7 +117,7 @@ class Pairs(NamedTuple):
     s_pick: dict[int, Ints]
     d_local: dict[int, Ints]
     s_local: dict[int, Ints]
-    count: Ints
+    length: Ints
     d_step: tuple[int, int]
     s_step: tuple[int, int]
 
@@ -141,7 +141,8 @@ def plan_move(dst: Layout, src: Layout, lines: list[Line] | None = None) -> Rows
     dst, src = squeeze(dst), squeeze(src)
     groups = common_groups(dst.view, src.view)
     if groups is None:
-        return _sorted(_collapse(Rows(*(np.zeros(0, np.int64) for _ in range(4)), [], [], [])))
+        none = np.zeros(0, np.int64)
+        return Rows(none, none, none, none, [], [], [])
     pairs = []
     for d_dims, s_dims in groups:
         if len(d_dims) == len(s_dims) == 1:
@@ -238,7 +239,7 @@ def _runs(dst: Layout, src: Layout, d_dims: list[int], s_dims: list[int]) -> Pai
 
 
 def _by_product(dst: Layout, src: Layout, groups: list[Pairs]) -> Rows:
-    counts = [len(g.count) for g in groups]
+    counts = [len(g.length) for g in groups]
     total = math.prod(counts) * dst.reps
     if total > MAX_ROWS:
         raise PlanError(f"an exchange of {total:,} copies from {src!r} to {dst!r}")
@@ -265,7 +266,7 @@ def _by_product(dst: Layout, src: Layout, groups: list[Pairs]) -> Rows:
             src_off += values[at] * s_str[s]
         d, s = g.d_step[0], g.s_step[0]
         src_step = s_str[s] * g.s_step[1] if s >= 0 else np.zeros(1, np.int64)
-        rows[d] = (g.count[at], d_str[d] * g.d_step[1], src_step)
+        rows[d] = (g.length[at], d_str[d] * g.d_step[1], src_step)
     inner_order = [rows[d] for d in dst.order if d in rows]
     if src.reps == 1:
         src_tile = src.tiles[(*s_pick, 0)] if len(src.view) else np.full(total, src.tiles[0])

@@ -22,7 +22,7 @@ cdef inline int64_t start_at(const char *p, int64_t size, bint is_signed) noexce
 cdef void run_dynamic(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
-    cdef long size = p[1], row, i, outer, pos, run, step
+    cdef long size = p[1], row, _i, outer, pos, run, step
     cdef int64_t at
     cdef long ext[8]
     cdef long win[8]
@@ -48,7 +48,7 @@ cdef void run_dynamic(const Group *g, long lo, long hi, char *arena, size_t stri
         run = win[rank - 1] * size
         if run == 0:
             continue
-        for i in range(outer):
+        for _i in range(outer):
             if p[4]:
                 memcpy(block + pos, window, run)
             else:

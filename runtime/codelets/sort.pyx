@@ -1,7 +1,8 @@
 """Stable sort of a block's lines by a comparator region, several operands moved together.
 
-Parameters: operands, constants, temporaries, operations of the body, register of the result, bytes of an element of each
-operand, constants (dtype, bits), body. Registers: for each operand its left and right element, constants, temporaries.
+Parameters: operands, constants, temporaries, operations of the body, register of the result, bytes of an element of
+each operand, constants (dtype, bits), body. Registers: for each operand its left and right element, constants,
+temporaries.
 Columns: tile, lines, elements of a line; offsets of the operands, then of the results.
 """
 from libc.stdint cimport int64_t, uint8_t
@@ -67,7 +68,6 @@ cdef void run_sort(const Group *g, long lo, long hi, char *arena, size_t stride,
     cdef char *out
     cdef int *index
     cdef int *other
-    cdef int *swap
     cdef long row, line, lines, n, width, i, j, at, mid, end, first
     for row in range(lo, hi):
         lines, n = cell(g, 1, row), cell(g, 2, row)
@@ -109,7 +109,7 @@ cdef void run_sort(const Group *g, long lo, long hi, char *arena, size_t stride,
                         j += 1
                         at += 1
                     first = end
-                swap, index, other = index, other, index
+                index, other = other, index
                 width *= 2
             for k in range(n_ops):
                 out = operand(g, 3 + n_ops + k, row, arena, stride) + line * n * sizes[k]

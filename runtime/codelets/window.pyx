@@ -110,7 +110,7 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
     cdef Window *w = <Window *>g.aux
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
-    cdef long row, size = w.size, outs, taps, mine, i, t, pos, own, at, best, home
+    cdef long row, size = w.size, outs, taps, mine, i, _i, _t, pos, own, at, best, home
     cdef long ext[8]
     cdef long o[8]
     cdef long first[8]
@@ -136,11 +136,11 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
         y = operand(g, 3 + 5 * rank, row, arena, stride)
         for i in range(mine):
             memcpy(y + i * size, &p[3], size)
-        for i in range(outs):
+        for _i in range(outs):
             best = home = -1
             for d in range(rank):
                 ti[d] = 0
-            for t in range(taps):
+            for _t in range(taps):
                 pos = own = 0
                 for d in range(rank):
                     at = source(p, d, first[d], oi[d], ti[d], ext[d])

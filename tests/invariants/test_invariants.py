@@ -199,6 +199,38 @@ def test_i6_same_bits_on_any_number_of_threads(exe):
             assert array.tobytes() == got[key].tobytes(), options
 
 
+def test_i6_rows_of_a_step_must_not_meet(exe):
+    # All copies of an exchange sent to where the first one goes: each alone is legal, together they race.
+    program = exe.program
+    group = next(
+        g
+        for kind, first, last, _ in program.steps.tolist()
+        for g in range(first, last)
+        if kind == EXCHANGE and program.groups[g, 1] > 1
+    )
+    columns = program.columns.copy()
+    for column in (1, 3):
+        columns[int(program.groups[group, 4]) + column, 1] = 1
+    with pytest.raises(StrictModeError, match="two rows write the same byte"):
+        run(altered(program, columns=columns), strict=True)
+
+
+def test_i6_a_step_s_groups_must_not_meet(exe):
+    # A copy put into the step that computes what it copies.
+    program = exe.program
+    steps = program.steps.tolist()
+    at = next(i for i in range(len(steps) - 1) if steps[i][0] == COMPUTE and steps[i + 1][0] == EXCHANGE)
+    stride = int(program.header["used_bytes"]) + 64
+    watch = Watch(program, np.zeros(stride * program.tile_count, np.uint8), stride)
+    watch.begin(at)
+    joined = program.steps.copy()
+    joined[at, 2] = joined[at + 1, 2]
+    watch.program = altered(program, steps=joined)
+    watch.seen.clear()
+    with pytest.raises(StrictModeError, match="a group reads what another writes"):
+        watch.begin(at)
+
+
 def test_i6_same_bits_again_and_again(exe):
     engine = Engine(exe.program, threads=2, strict=False)
     feeds = {i: np.stack([a, a + 1, a]) for i, a in enumerate(ARGS)}

@@ -1,10 +1,8 @@
 """Found in review: operations that gather on a few tiles and overflow them while the chip is empty."""
 
-import pytest
 import tensorflow as tf
 
 from ipu_keras import hlo
-from ipu_keras.errors import IPUOutOfMemoryError
 
 
 def module(fn, *shapes):

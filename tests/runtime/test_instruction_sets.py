@@ -1,4 +1,4 @@
-"""A program gives the same bits whatever instruction set its kernels use (matrix products apart: BLAS picks its own)."""
+"""A program gives the same bits whatever instruction set its kernels use; in matrix products BLAS picks its own."""
 
 import os
 import subprocess

@@ -1,8 +1,8 @@
 """Lowers while and conditional: the bodies' steps stand in the program, between labels, branches and jumps.
 
 A loop's states have homes for the whole loop, chosen by the body's first use of them; what the loop only reads stays
-where it is, and is brought into a wanted layout once, before the loop. Both sides of a conditional copy their results to
-variables of the conditional's own.
+where it is, and is brought into a wanted layout once, before the loop. Both sides of a conditional copy their results
+to variables of the conditional's own.
 """
 
 from __future__ import annotations

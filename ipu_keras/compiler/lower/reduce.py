@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.compiler.layout import Layout, common_view, even, spread, squeeze
+from ipu_keras.compiler.layout import Layout, common_view, even, squeeze
 from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, Var, payload
-from ipu_keras.compiler.lower.elementwise import encode
 from ipu_keras.compiler.move import Line
-from ipu_keras.errors import PlanError
-from ipu_keras.graph.elementwise import ELEMENTWISE, kernel_op
+from ipu_keras.graph.elementwise import ELEMENTWISE
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS, REDUCTIONS

@@ -1,7 +1,7 @@
 """Lowers a reduction by a region of several operands: the place of the largest element, say.
 
-As for one operation, each tile reduces its block and partial results meet in stages; HLO regions are associative, and the
-start values change nothing, so every stage is the same vertex.
+As for one operation, each tile reduces its block and partial results meet in stages; HLO regions are associative, and
+the start values change nothing, so every stage is the same vertex.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _touching(cut: Cut, size: int, count: int, window: tuple[Any, ...]) -> tuple
 
 
 def lower_select_and_scatter(ctx: Context, node: Node) -> None:
-    """Each tile looks at all windows that touch its block, their other elements fetched, and keeps its own block's sums."""
+    """Each tile looks at all windows that touch its block, with their other elements, and keeps its block's sums."""
     x, source, start = node.inputs
     select, scatter = node.attrs["regions"]
     op = region_op(scatter)

@@ -1,8 +1,8 @@
 """Any gather or scatter as one on whole rows of a table: the indexed dimensions become one, their indices one number.
 
-That is how the tiles do it (`lower.gather`): the table's entries are all combinations of the indexed dimensions, its rows
-the dimensions that are taken whole. Indices are computed like any other array; a window in an indexed dimension becomes
-a row of indices.
+That is how the tiles do it (`lower.gather`): the table's entries are all combinations of the indexed dimensions, its
+rows the dimensions that are taken whole. Indices are computed like any other array; a window in an indexed dimension
+becomes a row of indices.
 """
 
 from __future__ import annotations
