@@ -30,10 +30,13 @@ class _Importer:
         self.computations = {c.id: c for c in module.computations}
         self.regions: dict[int, Graph] = {}
         self.unsupported: list[str] = []
+        self.wide: set[int] = set()  # constants of f64
 
     def typed(self, shape: Any, instruction: Any) -> tuple[tuple[int, ...], str]:
         dtype = self.types[shape.element_type]
         dims = tuple(shape.dimensions)
+        if dtype == "f64" and instruction.opcode == "constant":
+            return dims, "f32"  # XLA writes some f32 constants as f64 ones and a convert; see `node`
         if dtype not in DTYPES:
             where = instruction.metadata.op_name or instruction.name
             self.unsupported.append(f"dtype {dtype} of {instruction.opcode} {instruction.name} ({where})")
@@ -68,6 +71,7 @@ class _Importer:
             if op == "parameter":
                 env[instruction.id] = parameters[instruction.id]
             elif op == "tuple":
+                self.refuse_wide(instruction)
                 env[instruction.id] = inputs
             elif op == "get-tuple-element":
                 env[instruction.id] = inputs[0][instruction.tuple_index]
@@ -77,6 +81,8 @@ class _Importer:
                 env[instruction.id] = self.body(instruction.called_computation_ids[0], inputs, graph)
             else:
                 env[instruction.id] = self.node(instruction, inputs, graph)
+        if computation.root_id in self.wide:
+            self.unsupported.append(f"dtype f64 of the result of {computation.name}")
         root = env[computation.root_id]
         if arguments is None:
             graph.outputs = _flatten([root])
@@ -97,6 +103,10 @@ class _Importer:
             return inputs[0] if inputs else Node("token", [], [((), "pred")]).out
         shapes = _leaves(shape, self.types) if is_tuple else [shape]
         flat = _flatten(inputs)
+        if instruction.opcode == "constant" and self.types[shape.element_type] == "f64":
+            self.wide.add(instruction.id)
+        elif instruction.opcode != "convert" or self.types[shape.element_type] != "f32":
+            self.refuse_wide(instruction)
         attrs = self.attributes(instruction)
         if instruction.opcode == "compare" and instruction.comparison_type == "TOTALORDER":
             flat = [_total_order_key(graph, value) for value in flat]
@@ -110,6 +120,12 @@ class _Importer:
         )
         graph.nodes.append(node)
         return _nested(shape, self.types, iter(node.results)) if is_tuple else node.out
+
+    def refuse_wide(self, instruction: Any) -> None:
+        """An f64 constant may only become f32 at once."""
+        if self.wide.intersection(instruction.operand_ids):
+            where = instruction.metadata.op_name or instruction.name
+            self.unsupported.append(f"dtype f64 of an operand of {instruction.opcode} {instruction.name} ({where})")
 
     def attributes(self, i: Any) -> dict[str, Any]:
         op = i.opcode
@@ -173,6 +189,9 @@ class _Importer:
 
     def literal(self, i: Any) -> np.ndarray:
         dims, dtype = self.typed(i.shape, i)
+        if self.types[i.shape.element_type] == "f64":
+            flat = np.array(i.literal.f64s, np.float64).astype(np.float32)
+            return flat.reshape(dims)
         literal, np_dtype = i.literal, DTYPES[dtype]
         if self.types[i.shape.element_type] not in DTYPES:
             return np.zeros(dims, np_dtype)
