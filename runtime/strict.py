@@ -151,7 +151,10 @@ class Watch:
         writes = {g: self._bytes(g, "w") for g in groups}
         try:
             for g, at in writes.items():
-                if len(np.unique(at)) != len(at) or self.owner[at].any():
+                taken = bool(self.owner[at].any())
+                numbers = np.arange(1, len(at) + 1, dtype=np.int32)
+                self.owner[at] = numbers  # of two writers of a byte the later one's number stays
+                if taken or bool((self.owner[at] != numbers).any()):
                     raise StrictModeError(_where(self.program, step, kind, label) + "two rows write the same byte")
                 self.owner[at] = g + 1
             for g in groups:
