@@ -1,0 +1,39 @@
+"""Every optimizer of Keras's namespace, by its own update, against plain Keras."""
+
+import keras
+import numpy as np
+import pytest
+
+from ipu_keras import IPUStrategy
+
+NOT_OPTIMIZERS_OF_THEIR_OWN = {"Optimizer", "LossScaleOptimizer"}  # the base class; a wrapper with a test of its own
+NAMES = sorted(
+    name
+    for name, value in vars(keras.optimizers).items()
+    if isinstance(value, type)
+    and issubclass(value, keras.optimizers.Optimizer)
+    and name not in NOT_OPTIMIZERS_OF_THEIR_OWN
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_optimizer(name):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(32, 6)).astype(np.float32), rng.integers(0, 3, 32)
+
+    def built():
+        keras.utils.set_random_seed(0)
+        keras.backend.clear_session()
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(3)])
+        optimizer = getattr(keras.optimizers, name)(0.01)
+        model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
+        return model
+
+    with IPUStrategy().scope():
+        ours = built()
+    theirs = built()
+    theirs.set_weights(ours.get_weights())
+    losses = [m.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"] for m in (ours, theirs)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
