@@ -440,3 +440,16 @@ def test_a_slower_sync_costs_one_more_for_each_superstep(exe):
     slower = compiled(Target("slow", sync_cycles=101)).profile()
     syncs = sum(s.sync // 100 for s in exe.profile().steps if s.kind in (COMPUTE, EXCHANGE))
     assert slower.cycles + slower.startup_cycles - exe.profile().cycles - exe.profile().startup_cycles == syncs
+
+
+def test_a_loop_costs_its_trips():
+    def looped(n):
+        fn = lambda x: tf.while_loop(lambda i, a: i < n, lambda i, a: (i + 1, tf.tanh(a @ a) + a), [0, x])  # noqa: E731
+        return compile_module(hlo_of(fn, np.eye(24, dtype=np.float32))[0]).profile()
+
+    five, ten, fifteen = looped(5), looped(10), looped(15)
+    assert ten.cycles - five.cycles == fifteen.cycles - ten.cycles > 0
+    assert (ten.cycles - five.cycles) % 5 == 0
+    for found in (five, ten):
+        assert sum(cost.cycles for cost in found.layers) == pytest.approx(found.cycles, rel=1e-9)
+        assert sum(found.phases.values()) == found.cycles
