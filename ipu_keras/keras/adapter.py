@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-from keras.src import api_export
+from keras.src import api_export, tree
+from keras.src.backend import KerasTensor, compute_output_spec, standardize_dtype
 from keras.src.layers.layer import Layer
 from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -356,3 +357,26 @@ def tensorflow_variable(value: Any) -> Any:
     if isinstance(value, keras.Variable):
         return value.value
     return value
+
+
+def build_first(model: Any, data: Any) -> None:
+    """Builds a model and its optimizer before their training step is traced.
+
+    Some optimizers start from the weights' values; inside a trace that would become a part of every step.
+
+    Args:
+        model: a compiled model.
+        data: the specs of a batch, as `train_step` gets it.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or optimizer.built:
+        return
+    if not model.built:
+        x = data[0] if isinstance(data, tuple) else data
+        symbolic = tree.map_structure(lambda s: s if s is None else KerasTensor(s.shape, standardize_dtype(s.dtype)), x)
+        try:
+            compute_output_spec(model, symbolic, training=False)
+        except Exception:  # a model whose train_step calls it in a way of its own is built by the trace
+            return
+    if model.built:
+        optimizer.build(model.trainable_variables)

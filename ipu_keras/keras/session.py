@@ -82,6 +82,7 @@ class Session:
         options: options of the compiler.
         scopes: makes, for a LayerNames to fill, the context in which the step is traced.
         finish: completes the LayerNames after a trace.
+        prepare: called with the step's specs before a trace.
         engine_options: keyword arguments of ``executable.engine``.
     """
 
@@ -94,6 +95,7 @@ class Session:
         options: dict[str, Any] | None = None,
         scopes: Callable[[LayerNames], AbstractContextManager[Any]] | None = None,
         finish: Callable[[Traced], None] | None = None,
+        prepare: Callable[[Any], None] | None = None,
         engine_options: dict[str, Any] | None = None,
     ) -> None:
         self._step = step
@@ -101,7 +103,7 @@ class Session:
         self._target = target
         self._options = options
         self._scopes = scopes
-        self._finish = finish
+        self._finish, self._prepare = finish, prepare
         self._engine_options = engine_options
         self._programs: dict[tuple[Any, Signature], Program] = {}
         self.latest: Program | None = None
@@ -138,6 +140,8 @@ class Session:
             structure, [None if leaf is None else tf.TensorSpec(leaf[0], tf.as_dtype(leaf[1])) for leaf in signature]
         )
         names = LayerNames()
+        if self._prepare is not None:
+            self._prepare(specs)
         traced = trace(
             self._step,
             specs,

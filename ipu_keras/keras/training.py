@@ -90,6 +90,7 @@ class _Function:
             options=strategy.options,
             scopes=self._scopes,
             finish=self._finish,
+            prepare=(lambda specs: adapter.build_first(model, specs[0])) if kind == "train" else None,
             engine_options=strategy.engine_options,
         )
         self._last: tuple[Any, Any] | None = None

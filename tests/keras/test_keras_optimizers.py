@@ -40,3 +40,15 @@ def test_optimizer(name):
     np.testing.assert_allclose(*losses, rtol=1e-5)
     for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_built_by_its_first_batch_and_an_optimizer_that_starts_from_its_weights():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(16, 6)).astype(np.float32), rng.normal(size=(16, 2)).astype(np.float32)
+    with IPUStrategy().scope():
+        ours = keras.Sequential([keras.layers.Dense(2)])
+        ours.compile(keras.optimizers.ScheduleFreeAdamW(0.01), "mse")
+    ours.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    momentum = next(v for v in ours.optimizer.variables if "kernel_momentum" in v.path)
+    # After four steps the averaged weights and the fast ones have parted; assigned anew in each step they could not.
+    assert np.abs(momentum.numpy() - ours.layers[0].kernel.numpy()).max() > 1e-4
