@@ -50,7 +50,7 @@ class DataError(IPUError, ValueError):
 
 
 class GraphError(IPUError):
-    """A graph that breaks the rules of the project's own IR; always a bug of the compiler."""
+    """A graph whose nodes do not fit each other: a malformed module, or a bug of the compiler."""
 
 
 class PlanError(IPUError, MemoryError):

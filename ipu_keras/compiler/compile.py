@@ -14,7 +14,7 @@ from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import resolve_options
 from ipu_keras.compiler.passes import run_passes
 from ipu_keras.compiler.passes.expand import expand
-from ipu_keras.errors import UnsupportedError
+from ipu_keras.errors import GraphError, UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
 from ipu_keras.graph.ir import Graph
 from ipu_keras.target import Target, resolve
@@ -60,7 +60,10 @@ def compile_module(
     if bad:
         found += unsupported(expand(graph), names.place)
         raise _unsupported(name, found)
-    graph = run_passes(graph, check)
+    try:
+        graph = run_passes(graph, check)
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise GraphError(f"{name or graph.name}: the module's instructions do not fit each other: {error!r}") from error
     if found:
         raise _unsupported(name, found)
     program = Entry(graph, chip, opts, dict(state or {}), names, name).program()

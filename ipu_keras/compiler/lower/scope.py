@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower.context import Context, Located
 from ipu_keras.compiler.move import plan_move
-from ipu_keras.errors import PlanError
+from ipu_keras.errors import GraphError, IPUError, PlanError
 from ipu_keras.graph.ir import Graph, Node, Value
 
 _ALIASES = {"reshape", "transpose"}
@@ -79,10 +79,17 @@ class Scope:
             try:
                 self._lower(self.ctx, node)
             except PlanError as error:
-                layer, _, where = [*self.ctx.label_of(node).split("|", 2), ""][:3]
-                place = f"layer {layer}, {where}" if layer else where
-                raise PlanError(f"{node.op} ({place}): {error}") from error
+                raise PlanError(f"{self._place(node)}: {error}") from error
+            except IPUError:
+                raise
+            except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+                # A module with shapes that do not fit each other, or a bug: say where, keep the cause.
+                raise GraphError(f"{self._place(node)} cannot be lowered: {error!r}") from error
         self.ctx.scope = outer
+
+    def _place(self, node: Node) -> str:
+        layer, _, where = [*self.ctx.label_of(node).split("|", 2), ""][:3]
+        return f"{node.op} ({f'layer {layer}, {where}' if layer else where})"
 
     def uses(self, value: Value) -> int:
         """How often a value is used."""
