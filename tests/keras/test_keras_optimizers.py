@@ -36,12 +36,17 @@ def test_optimizer(name):
     theirs.set_weights(ours.get_weights())
     # Built inside its first traced step, plain Keras's ScheduleFreeAdamW starts from zeros instead of the weights.
     theirs.optimizer.build(theirs.trainable_variables)
-    losses = [m.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"] for m in (ours, theirs)]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+    try:
+        expected = theirs.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"]
+    except AttributeError as error:  # Muon of Keras 3.12
+        pytest.skip(f"plain Keras {keras.__version__} cannot train with {name}: {error}")
+    losses = ours.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
     for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.skipif(not hasattr(keras.optimizers, "ScheduleFreeAdamW"), reason="this Keras has no such optimizer")
 def test_a_model_built_by_its_first_batch_and_an_optimizer_that_starts_from_its_weights():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(16, 6)).astype(np.float32), rng.normal(size=(16, 2)).astype(np.float32)
