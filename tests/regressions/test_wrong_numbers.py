@@ -1,4 +1,4 @@
-"""Found in review: programs that gave other numbers than XLA, or a crash, without any error message."""
+"""Once wrong: programs that gave other numbers than XLA, or a crash, without any error message."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Found in review: the runtime and its options."""
+"""Once wrong: the runtime and its options."""
 
 import os
 import subprocess

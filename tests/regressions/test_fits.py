@@ -1,4 +1,4 @@
-"""Found in review: operations that gather on a few tiles and overflow them while the chip is empty."""
+"""Once wrong: operations that gather on a few tiles and overflow them while the chip is empty."""
 
 import tensorflow as tf
 
