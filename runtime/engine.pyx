@@ -117,7 +117,7 @@ cdef class Engine:
     Args:
         program: a `Program`; it is not changed and may be shared.
         threads: host threads; default the machine's cores.
-        strict: check every access (bounds, live allocations, bytes never written, guard bytes) and run on one thread.
+        strict: check every operand (bounds, live allocations, bytes never written, guard bytes) and run on one thread.
             Default: whether the environment variable IPU_RUNTIME_STRICT is set to something other than "0".
 
     Thread safety: one thread at a time may call an engine's methods; engines are independent of each other.

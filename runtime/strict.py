@@ -1,4 +1,4 @@
-"""Strict mode: every access of a program is checked against what the program says it may touch.
+"""Strict mode: every operand of a program is checked against what the program says it may touch.
 
 Four nets: (1) once, when a program is loaded: each operand of each vertex and copy lies inside its tile and inside one
 allocation that is live at that step; (2) while it runs: no byte is read that was not written since its allocation

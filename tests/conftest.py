@@ -1,4 +1,4 @@
-"""The suite runs in strict mode: every access of every program is checked (see ipu_runtime.strict)."""
+"""The suite runs in strict mode: every operand of every program is checked (see ipu_runtime.strict)."""
 
 import os
 

@@ -42,7 +42,7 @@ class IPUStrategy(tf.distribute.Strategy):
         partial_batch: ``"error"`` refuses a last batch that is smaller than the others, ``"compile"`` compiles a second
             program for it.
         threads: host threads of the emulation, None for all.
-        strict: whether every access of the emulation is checked; None for the default.
+        strict: whether every operand of the emulation is checked; None for the default.
 
     Raises:
         ConfigError: an argument that cannot be.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_runtime.codelets import copy_model, registry
-from ipu_runtime.program import BRANCH, COMPUTE, EXCHANGE, REPEAT, STREAM_IN, STREAM_OUT, Program
+from ipu_runtime.program import BRANCH, COMPUTE, EXCHANGE, REPEAT, STREAM_IN, Program
 
 Ints = NDArray[np.int64]
 
@@ -152,6 +152,3 @@ def _stream(rates: _Rates, groups: list[Any], kind: int) -> StepCycles:
     return StepCycles(
         kind, rates.host_fixed_cycles, 0, cycles, active, 1.0, int(sum(sizes)), _proportions(sizes, total)
     )
-
-
-__all__ = ["STREAM_OUT", "StepCycles", "step_cycles"]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_keras.compiler.layout import Layout, spread, squeeze, unsqueeze, whole
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, copy_group, groups_of, payload
+from ipu_keras.compiler.layout import Layout, unsqueeze, whole
+from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, Var, payload
 from ipu_keras.compiler.move import Line, plan_move
 from ipu_keras.graph.ir import Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER
-
-REPLICATE_BYTES = 512
-"""A constant this small is stored on every tile that wants it; a larger one has one home."""
 
 
 def lower_constant(ctx: Context, node: Node) -> None:
@@ -53,13 +50,10 @@ def fill(ctx: Context, layout: Layout, value: Value, bits: int) -> Located:
     return Located(var, layout)
 
 
-def emit_fill(ctx: Context, var: object, layout: Layout, value: Value, bits: int) -> None:
+def emit_fill(ctx: Context, var: Var, layout: Layout, value: Value, bits: int) -> None:
     """Set a variable's blocks to a scalar given by its bits."""
-    from ipu_keras.compiler.lower.context import Var
-
-    assert isinstance(var, Var)
     size = value.itemsize
-    out = 0 + 1  # registers: one constant, then the output
+    out = 1  # registers: one constant, then the output
     params = [1, 0, 1, 1, 0, 1, 512, max(size, 4), out, size, DTYPE_NUMBER[value.dtype], bits]
     params += [0, 0, DTYPE_NUMBER[value.dtype], out, 0, 0, 0]
     keep = np.flatnonzero(layout.flat_sizes)
@@ -158,6 +152,3 @@ def lower_concatenate(ctx: Context, node: Node) -> None:
         sources.append((value, lines))
         at += value.shape[dim]
     _moved(ctx, node, sources, ctx.default(node.out), None)
-
-
-__all__ = ["copy_group", "groups_of", "spread", "squeeze"]

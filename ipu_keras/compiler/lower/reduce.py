@@ -109,7 +109,6 @@ def _combine(ctx: Context, node: Node, op: str, start: Value) -> None:
 
 def _emit(ctx: Context, layout: Layout, reduced: list[int], src: Var, dst: Var, op: str, dtype: str, bits: int) -> None:
     """One reduction vertex on each block of `layout`; kept dimensions keep their memory order."""
-    keep = np.flatnonzero(np.ones(len(layout.flat_tiles), bool))
     merged: list[tuple[list[int], bool]] = []
     for d in layout.order:
         if bool((layout.extents[d] == 1).all()):
@@ -121,7 +120,7 @@ def _emit(ctx: Context, layout: Layout, reduced: list[int], src: Var, dst: Var, 
             merged.append(([d], kept))
     if not merged:
         merged = [([], True)]
-    tiles = layout.flat_tiles[keep]
+    tiles = layout.flat_tiles
     columns: list[Any] = [tiles]
     for dims, _ in merged:
         ext = np.ones(1, np.int64)
