@@ -10,9 +10,19 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.errors import UnsupportedError
+from ipu_keras.graph.complex import COMPLEX, FFT_KINDS, FLAT, Pair, complex_node
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 
 _ALIASES = {"copy", "optimization-barrier", "copy-start", "copy-done", "domain", "add-dependency"}
+_COLLECTIVES = {
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+    "reduce-scatter",
+}
+"""Of one replica each of them gives back what it gets."""
 
 
 def _pb() -> tuple[Any, Any]:
@@ -28,6 +38,8 @@ class _Importer:
     def __init__(self, module: Any, data_pb2: Any) -> None:
         self.types = {v.number: v.name.lower() for v in data_pb2.PrimitiveType.DESCRIPTOR.values}
         self.computations = {c.id: c for c in module.computations}
+        self.entry = module.entry_computation_id
+        self.graph = Graph(module.name)
         self.regions: dict[int, Graph] = {}
         self.unsupported: list[str] = []
         self.wide: set[int] = set()  # constants of f64
@@ -77,6 +89,8 @@ class _Importer:
                 env[instruction.id] = inputs[0][instruction.tuple_index]
             elif op in _ALIASES:
                 env[instruction.id] = inputs[0]
+            elif op in _COLLECTIVES and self.same_shapes(instruction.shape, inputs):
+                env[instruction.id] = inputs[0] if len(inputs) == 1 else inputs
             elif op == "call":
                 env[instruction.id] = self.body(instruction.called_computation_ids[0], inputs, graph)
             else:
@@ -84,6 +98,8 @@ class _Importer:
         if computation.root_id in self.wide:
             self.unsupported.append(f"dtype f64 of the result of {computation.name}")
         root = env[computation.root_id]
+        if arguments is None and computation_id == self.entry and _has_pair(root):
+            self.unsupported.append(f"dtype {COMPLEX} of a result of {computation.name}")
         if arguments is None:
             graph.outputs = _flatten([root])
         return root
@@ -91,6 +107,10 @@ class _Importer:
     def parameter(self, shape: Any, instruction: Any, graph: Graph) -> Any:
         if self.types[shape.element_type] == "tuple":
             return [self.parameter(s, instruction, graph) for s in shape.tuple_shapes]
+        if self.types[shape.element_type] == COMPLEX and graph is not self.graph:
+            parts = [Node("parameter", [], [(tuple(shape.dimensions), "f32")], name=instruction.name) for _ in "ri"]
+            graph.params += [part.out for part in parts]
+            return Pair(part.out for part in parts)
         node = Node("parameter", [], [self.typed(shape, instruction)], name=instruction.name)
         graph.params.append(node.out)
         return node.out
@@ -103,23 +123,66 @@ class _Importer:
             return inputs[0] if inputs else Node("token", [], [((), "pred")]).out
         shapes = _leaves(shape, self.types) if is_tuple else [shape]
         flat = _flatten(inputs)
+        if instruction.opcode in ("replica-id", "partition-id"):
+            node = Node("constant", [], [((), "u32")], {"value": np.zeros((), np.uint32)}, name=instruction.name)
+            graph.nodes.append(node)
+            return node.out
         if instruction.opcode == "constant" and self.types[shape.element_type] == "f64":
             self.wide.add(instruction.id)
         elif instruction.opcode != "convert" or self.types[shape.element_type] != "f32":
             self.refuse_wide(instruction)
-        attrs = self.attributes(instruction)
+        complex_result = self.types[shape.element_type] == COMPLEX
+        attrs = {} if complex_result and instruction.opcode == "constant" else self.attributes(instruction)
+        if complex_result or any(isinstance(v, Pair) for v in inputs):
+            made = self.complex(instruction, inputs, attrs, graph)
+            if made is not None:
+                return made
         if instruction.opcode == "compare" and instruction.comparison_type == "TOTALORDER":
             flat = [_total_order_key(graph, value) for value in flat]
         node = Node(
             instruction.opcode,
             flat,
-            [self.typed(s, instruction) for s in shapes],
+            [t for s in shapes for t in self.types_of(s, instruction)],
             attrs,
             where=instruction.metadata.op_name,
             name=instruction.name,
         )
         graph.nodes.append(node)
         return _nested(shape, self.types, iter(node.results)) if is_tuple else node.out
+
+    def same_shapes(self, shape: Any, inputs: list[Any]) -> bool:
+        """Whether a collective gives arrays of the shapes that it takes: then it is one of a single replica."""
+        return [tuple(s.dimensions) for s in _leaves(shape, self.types)] == [v.shape for v in _flatten(inputs)]
+
+    def types_of(self, shape: Any, instruction: Any) -> list[tuple[tuple[int, ...], str]]:
+        """Shape and dtype of the values that an array of this shape is: two if it is complex."""
+        if self.types[shape.element_type] == COMPLEX and instruction.opcode in FLAT:
+            return [(tuple(shape.dimensions), "f32")] * 2
+        return [self.typed(shape, instruction)]
+
+    def complex(self, instruction: Any, inputs: list[Any], attrs: dict[str, Any], graph: Graph) -> Any:
+        """An instruction on complex numbers, or None where the general way serves."""
+        if instruction.opcode in FLAT:
+            if self.types[instruction.shape.element_type] != COMPLEX:
+                return None
+            flat, types = _flatten(inputs), self.types_of(instruction.shape, instruction)
+            node = Node(
+                instruction.opcode, flat, types, attrs, where=instruction.metadata.op_name, name=instruction.name
+            )
+            graph.nodes.append(node)
+            return Pair(node.results)
+        shape = tuple(instruction.shape.dimensions)
+        if instruction.opcode == "constant":
+            raw = np.array(instruction.literal.c64s, np.float32).reshape(-1, 2)
+            parts = [
+                Node("constant", [], [(shape, "f32")], {"value": _row_major(raw[:, i], instruction.shape)})
+                for i in (0, 1)
+            ]
+            graph.nodes += parts
+            return Pair(part.out for part in parts)
+        return complex_node(
+            instruction.opcode, inputs, shape, attrs, (graph, instruction.metadata.op_name, instruction.name)
+        )
 
     def refuse_wide(self, instruction: Any) -> None:
         """An f64 constant may only become f32 at once."""
@@ -162,6 +225,22 @@ class _Importer:
             attrs["slice_sizes"] = tuple(i.gather_slice_sizes)
         elif op == "dynamic-slice":
             attrs["sizes"] = tuple(i.dynamic_slice_sizes)
+        elif op == "fft":
+            attrs["kind"], attrs["lengths"] = FFT_KINDS[i.fft_type], tuple(i.fft_length)
+        elif op == "cholesky":
+            attrs["lower"] = bool(i.cholesky_options.lower)
+        elif op == "triangular-solve":
+            o = i.triangular_solve_options
+            attrs["left"], attrs["lower"], attrs["unit"] = o.left_side, o.lower, o.unit_diagonal
+            attrs["transposed"] = o.transpose_a > 1
+        elif op == "reduce-precision":
+            attrs["exponent"], attrs["mantissa"] = i.exponent_bits, i.mantissa_bits
+        elif op == "topk":
+            attrs["k"], attrs["largest"] = i.k, i.largest
+        elif op == "rng":
+            attrs["distribution"] = int(i.distribution)
+        elif op == "get-dimension-size":
+            attrs["dims"] = tuple(i.dimensions)
         elif op == "rng-bit-generator":
             attrs["algorithm"] = int(i.rng_algorithm)
         elif op == "custom-call":
@@ -200,11 +279,20 @@ class _Importer:
             flat = np.frombuffer(getattr(literal, packed[dtype]), np_dtype)
         else:
             flat = np.array(getattr(literal, {"pred": "preds"}.get(dtype, dtype + "s")), np_dtype)
-        order = tuple(i.shape.layout.minor_to_major)
-        if order and order != tuple(reversed(range(len(dims)))):
-            major = tuple(reversed(order))
-            return np.ascontiguousarray(flat.reshape([dims[d] for d in major]).transpose(np.argsort(major)))
-        return flat.reshape(dims)
+        return _row_major(flat, i.shape)
+
+
+def _row_major(flat: np.ndarray, shape: Any) -> np.ndarray:
+    """A literal's elements, which stand in the order of its layout, as an array."""
+    dims, order = tuple(shape.dimensions), tuple(shape.layout.minor_to_major)
+    if order and order != tuple(reversed(range(len(dims)))):
+        major = tuple(reversed(order))
+        return np.ascontiguousarray(flat.reshape([dims[d] for d in major]).transpose(np.argsort(major)))
+    return np.array(flat.reshape(dims), order="C")  # ascontiguousarray would make a scalar a vector
+
+
+def _has_pair(value: Any) -> bool:
+    return isinstance(value, Pair) or (isinstance(value, list) and any(_has_pair(v) for v in value))
 
 
 def _total_order_key(graph: Graph, value: Value) -> Value:
@@ -238,7 +326,8 @@ def _leaves(shape: Any, types: dict[int, str]) -> list[Any]:
 def _nested(shape: Any, types: dict[int, str], values: Any) -> Any:
     """Values in the structure of a tuple shape."""
     if types[shape.element_type] != "tuple":
-        return next(values)
+        first = next(values)
+        return Pair([first, next(values)]) if types[shape.element_type] == COMPLEX else first
     return [_nested(part, types, values) for part in shape.tuple_shapes]
 
 
@@ -267,7 +356,7 @@ def import_module(serialized: bytes) -> tuple[Graph, list[str]]:
     if not module.computations:
         raise UnsupportedError("these bytes are not a serialized HloModuleProto: no computation in them")
     importer = _Importer(module, data_pb2)
-    graph = Graph(module.name)
+    graph = importer.graph
     try:
         importer.body(module.entry_computation_id, None, graph)
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -16,6 +16,7 @@ from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup
 from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
 from ipu_keras.compiler.lower.reduce import combine_partials, region_op
 from ipu_keras.compiler.plan.dot import spread_parts
+from ipu_keras.graph.elementwise import BINARY
 from ipu_keras.graph.ir import Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS
@@ -55,7 +56,7 @@ def check_scatter(node: Node) -> str | None:
         return "an update of more than one dimension by index"
     if len(a["update_window_dims"]) != len(table.shape) - 1 or not _indices_last(indices, a["index_vector_dim"]):
         return "partial rows"
-    if _scatter_op(node) is None:
+    if scatter_op(node) is None:
         return "a region that is not one operation"
     return None
 
@@ -64,10 +65,13 @@ def _indices_last(indices: Value, dim: int) -> bool:
     return dim == len(indices.shape) or (dim == len(indices.shape) - 1 and indices.shape[-1] == 1)
 
 
-def _scatter_op(node: Node) -> str | None:
+def scatter_op(node: Node) -> str | None:
+    """The operation, on an entry's old value and an update, that a scatter's region is; None for another region."""
     region = node.attrs["region"]
     if not region.nodes and region.outputs == [region.params[1]]:
         return "copy"
+    if len(region.nodes) == 1 and region.nodes[0].op in BINARY and region.nodes[0].inputs == region.params:
+        return str(region.nodes[0].op)
     return region_op(region)
 
 
@@ -156,7 +160,7 @@ def lower_scatter(ctx: Context, node: Node) -> None:
     row_names, other, order = _rows_layout(grid, updates, list(node.attrs["update_window_dims"]), columns)
     update = ctx.need(updates, grid.layout(row_names, updates.shape, order, other))
     flat = grid.flat
-    op = _scatter_op(node)
+    op = scatter_op(node)
     assert op is not None
     params = [DTYPE_NUMBER[table.dtype], indices.itemsize, OPS[op], int(indices.dtype[0] == "s"), size["v"]]
     cols = _columns(grid, size, flat, indices.size, columns)

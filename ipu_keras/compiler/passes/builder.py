@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 
-Rule = Callable[["Builder", Node], "Value | None"]
+Rule = Callable[["Builder", Node], "Value | list[Value] | None"]
 
 IMPURE = {"rng", "infeed", "outfeed", "custom-call", "rng-get-and-update-state"}
 
@@ -19,7 +19,7 @@ class Builder:
 
     Args:
         name: the graph's name.
-        rules: by opcode, functions that may replace a node (return its value) before it is added.
+        rules: by opcode, functions that may replace a node (return its value, or all its values) before it is added.
     """
 
     def __init__(self, name: str, rules: dict[str, list[Rule]]) -> None:
@@ -42,9 +42,9 @@ class Builder:
     def add_node(self, node: Node) -> list[Value]:
         """Add a node unless a rule rewrites it or an equal one is there; returns its results."""
         for rule in self.rules.get(node.op, ()):
-            value = rule(self, node)
-            if value is not None:
-                return [value]
+            made = rule(self, node)
+            if made is not None:
+                return made if isinstance(made, list) else [made]
         if node.op not in IMPURE:
             key = _key(node)
             known = self.seen.get(key)

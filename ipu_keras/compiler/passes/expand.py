@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_keras.compiler.passes.builder import Builder, Rule, rebuild
-from ipu_keras.compiler.passes.tables import rewrite_gather, rewrite_scatter
+from ipu_keras.compiler.passes.calls import rewrite_call, rewrite_dimension_size, rewrite_topk
+from ipu_keras.compiler.passes.choices import rewrite_map, rewrite_switch
+from ipu_keras.compiler.passes.fourier import rewrite_fft
+from ipu_keras.compiler.passes.linear_algebra import rewrite_cholesky, rewrite_triangular_solve
+from ipu_keras.compiler.passes.norm import rewrite_gradient, rewrite_inference, rewrite_training
+from ipu_keras.compiler.passes.numbers import rewrite_bitcast, rewrite_reduce_precision, rewrite_threefry
+from ipu_keras.compiler.passes.scatters import rewrite_scatter
+from ipu_keras.compiler.passes.tables import rewrite_gather
 from ipu_keras.graph.ir import Graph, Node, Value
 
 
@@ -17,22 +24,6 @@ def _iota(b: Builder, node: Node) -> Value | None:
     if len(shape) == 1:
         return line
     return b.add("broadcast", [line], shape, dtype, {"dims": (dim,)}, node.where)
-
-
-def _channelwise(b: Builder, value: Value, like: Value, dim: int) -> Value:
-    return b.add("broadcast", [value], like.shape, value.dtype, {"dims": (dim,)}, "")
-
-
-def _batch_norm_inference(b: Builder, node: Node) -> Value | None:
-    """y = (x - mean) / sqrt(var + eps) * scale + offset, as XLA's own expander writes it."""
-    x, scale, offset, mean, var = node.inputs
-    dim, t, w = node.attrs["feature"], x.dtype, node.where
-    eps = b.add("broadcast", [b.constant(node.attrs["epsilon"], t)], var.shape, t, {"dims": ()}, w)
-    inv = b.add("rsqrt", [b.add("add", [var, eps], var.shape, t, {}, w)], var.shape, t, {}, w)
-    centred = b.add("subtract", [x, _channelwise(b, mean, x, dim)], x.shape, t, {}, w)
-    normed = b.add("multiply", [centred, _channelwise(b, inv, x, dim)], x.shape, t, {}, w)
-    scaled = b.add("multiply", [normed, _channelwise(b, scale, x, dim)], x.shape, t, {}, w)
-    return b.add("add", [scaled, _channelwise(b, offset, x, dim)], x.shape, t, {}, w)
 
 
 def _scalar_operands(b: Builder, node: Node) -> Value | None:
@@ -57,7 +48,20 @@ def _set_dimension_size(b: Builder, node: Node) -> Value | None:
 
 RULES: dict[str, list[Rule]] = {
     "iota": [_iota],
-    "batch-norm-inference": [_batch_norm_inference],
+    "batch-norm-inference": [rewrite_inference],
+    "batch-norm-training": [rewrite_training],
+    "batch-norm-grad": [rewrite_gradient],
+    "bitcast-convert": [rewrite_bitcast],
+    "cholesky": [rewrite_cholesky],
+    "conditional": [rewrite_switch],
+    "custom-call": [rewrite_call],
+    "fft": [rewrite_fft],
+    "get-dimension-size": [rewrite_dimension_size],
+    "map": [rewrite_map],
+    "reduce-precision": [rewrite_reduce_precision],
+    "rng-bit-generator": [rewrite_threefry],
+    "topk": [rewrite_topk],
+    "triangular-solve": [rewrite_triangular_solve],
     "gather": [rewrite_gather],
     "scatter": [rewrite_scatter],
     "set-dimension-size": [_set_dimension_size],
@@ -67,5 +71,5 @@ RULES: dict[str, list[Rule]] = {
 
 
 def expand(graph: Graph) -> Graph:
-    """Rewrite iota and batch-norm-inference."""
+    """Rewrite, wherever they stand, the operations in `RULES`."""
     return rebuild(graph, RULES)

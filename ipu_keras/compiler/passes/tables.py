@@ -1,8 +1,8 @@
-"""Any gather or scatter as one on whole rows of a table: the indexed dimensions become one, their indices one number.
+"""Any gather as one on whole rows of a table: the indexed dimensions become one, their indices one number.
 
 That is how the tiles do it (`lower.gather`): the table's entries are all combinations of the indexed dimensions, its
 rows the dimensions that are taken whole. Indices are computed like any other array; a window in an indexed dimension
-becomes a row of indices.
+becomes a row of indices. `scatters` does the same for scatter.
 """
 
 from __future__ import annotations
@@ -26,13 +26,7 @@ def _plain_gather(node: Node) -> bool:
     return check_gather(node) is None
 
 
-def _plain_scatter(node: Node) -> bool:
-    from ipu_keras.compiler.lower.gather import check_scatter
-
-    return check_scatter(node) is None
-
-
-class _Indices:
+class Indices:
     """The index arithmetic of one gather or scatter.
 
     Args:
@@ -121,7 +115,8 @@ class _Indices:
         return total, None if inside is None else self.spread(inside, over_batch, shape)
 
 
-def _table(b: Builder, operand: Value, indexed: list[int], whole: list[int], where: str) -> Value:
+def table_of(b: Builder, operand: Value, indexed: list[int], whole: list[int], where: str) -> Value:
+    """The operand as a table: one entry for each combination of the indexed dimensions."""
     perm = (*indexed, *whole)
     shape = tuple(operand.shape[d] for d in perm)
     turned = b.add("transpose", [operand], shape, operand.dtype, {"dims": perm}, where)
@@ -147,7 +142,7 @@ def rewrite_gather(b: Builder, node: Node) -> Value | None:
         operand = b.add("slice", [operand], shape, operand.dtype, {"slices": slices}, where)
     hidden = {*a["collapsed_slice_dims"], *batching}
     windows = [d for d in sorted(indexed) if d not in hidden]
-    index = _Indices(
+    index = Indices(
         b,
         node,
         indices,
@@ -156,7 +151,7 @@ def rewrite_gather(b: Builder, node: Node) -> Value | None:
         list(zip(batching, a["start_indices_batching_dims"], strict=True)),
     )
     linear, _ = index.linear([(d, operand.shape[d], window[d]) for d in indexed], windows, clamp=True)
-    table = _table(b, operand, indexed, whole, where)
+    table = table_of(b, operand, indexed, whole, where)
     rows = (*linear.shape, *table.shape[1:])
     n = len(linear.shape)
     attrs = {
@@ -172,48 +167,3 @@ def rewrite_gather(b: Builder, node: Node) -> Value | None:
     batch = iter(range(len(index.batch)))
     perm = tuple(place[next(seen)] if p in a["offset_dims"] else next(batch) for p in range(len(node.out.shape)))
     return b.add("transpose", [got], node.out.shape, operand.dtype, {"dims": perm}, where)
-
-
-def rewrite_scatter(b: Builder, node: Node) -> Value | None:
-    """A general scatter as a scatter of rows; an index whose window would leave the operand does nothing."""
-    if len(node.results) != 1 or _plain_scatter(node):
-        return None
-    operand, indices, updates = node.inputs
-    a, where = node.attrs, node.where
-    mapped, batching = list(a["scatter_dims_to_operand_dims"]), list(a["input_batching_dims"])
-    hidden = {*a["inserted_window_dims"], *batching}
-    shown = [d for d in range(len(operand.shape)) if d not in hidden]
-    window = dict.fromkeys(range(len(operand.shape)), 1)
-    window.update({d: updates.shape[u] for d, u in zip(shown, a["update_window_dims"], strict=True)})
-    partial = [d for d in shown if d not in mapped and window[d] < operand.shape[d]]
-    indexed = [*mapped, *batching, *partial]
-    entries = math.prod(operand.shape[d] for d in indexed)
-    if entries >= LARGEST:
-        return None
-    whole = [d for d in range(len(operand.shape)) if d not in indexed]
-    windows = [d for d in sorted(indexed) if d not in hidden]
-    index = _Indices(
-        b, node, indices, a["index_vector_dim"], mapped,
-        list(zip(batching, a["scatter_indices_batching_dims"], strict=True)),
-    )  # fmt: skip
-    linear, inside = index.linear([(d, operand.shape[d], window[d]) for d in indexed], windows, clamp=False)
-    if inside is not None:
-        linear = index.op("select", inside, linear, index.full(entries, linear.shape, "s32"), dtype="s32")
-    from_update = dict(zip(shown, a["update_window_dims"], strict=True))
-    batch = [u for u in range(len(updates.shape)) if u not in a["update_window_dims"]]
-    perm = (*batch, *(from_update[d] for d in windows), *(from_update[d] for d in whole if d in from_update))
-    turned = b.add("transpose", [updates], tuple(updates.shape[u] for u in perm), updates.dtype, {"dims": perm}, where)
-    rows = (*linear.shape, *(operand.shape[d] for d in whole))
-    turned = b.add("reshape", [turned], rows, updates.dtype, {}, where)
-    table = _table(b, operand, indexed, whole, where)
-    n = len(linear.shape)
-    attrs = {
-        "update_window_dims": tuple(range(n, len(rows))), "inserted_window_dims": (0,),
-        "scatter_dims_to_operand_dims": (0,), "index_vector_dim": n, "input_batching_dims": (),
-        "scatter_indices_batching_dims": (), "slice_sizes": (), "region": a["region"],
-    }  # fmt: skip
-    done = b.add("scatter", [table, linear, turned], table.shape, operand.dtype, attrs, where)
-    order = [*indexed, *whole]
-    done = b.add("reshape", [done], tuple(operand.shape[d] for d in order), operand.dtype, {}, where)
-    back = tuple(order.index(d) for d in range(len(order)))
-    return b.add("transpose", [done], operand.shape, operand.dtype, {"dims": back}, where)

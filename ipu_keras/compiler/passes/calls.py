@@ -1,0 +1,47 @@
+"""Custom calls that XLA's front ends emit and its CPU compiler expands: each is written with other operations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipu_keras.compiler.passes.builder import Builder, Rule
+from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_qr, rewrite_reflectors
+from ipu_keras.compiler.passes.ops import Ops
+from ipu_keras.graph.ir import Graph, Node, Value
+
+
+def rewrite_topk(b: Builder, node: Node) -> list[Value] | None:
+    """The k largest of each line and their places: a stable sort, cut."""
+    ops, x = Ops(b, node.where), node.inputs[0]
+    values, places = node.results
+    dim, k = len(x.shape) - 1, values.shape[-1]
+    region = Graph("greater")
+    region.params = [Node("parameter", [], [((), d)]).out for d in (x.dtype, x.dtype, places.dtype, places.dtype)]
+    largest = node.attrs.get("largest", True)
+    test = Node("compare", region.params[:2], [((), "pred")], {"direction": "gt" if largest else "lt"})
+    region.nodes, region.outputs = [test], [test.out]
+    types = [(x.shape, x.dtype), (x.shape, places.dtype)]
+    line = ops.line(x.shape, dim, places.dtype)
+    made = b.add_node(Node("sort", [x, line], types, {"dims": (dim,), "region": region}, node.where))
+    return [ops.slice(v, dim, 0, k) for v in made]
+
+
+CALLS: dict[str, Rule] = {
+    "TopK": rewrite_topk,
+    "Qr": rewrite_qr,
+    "ProductOfElementaryHouseholderReflectors": rewrite_reflectors,
+    "Eigh": rewrite_eigh,
+}
+"""By the call's target."""
+
+
+def rewrite_call(b: Builder, node: Node) -> list[Value] | Value | None:
+    """A custom call whose target is known."""
+    rule = CALLS.get(node.attrs["target"])
+    return rule(b, node) if rule is not None else None
+
+
+def rewrite_dimension_size(b: Builder, node: Node) -> Value:
+    """The size of a dimension, which is static."""
+    (dim,) = node.attrs["dims"]
+    return b.constant(np.int32(node.inputs[0].shape[dim]), node.out.dtype, node.where)
