@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,10 @@ def measure(name: str, steps: int) -> dict[str, object]:
     command = [sys.executable, "-m", "benchmarks", name, "--inside", "--steps", str(steps)]
     done = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"name": name, "error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}
+        lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+        # A message may have more lines; its first one names the exception.
+        named = [line for line in lines if re.match(r"[\w.]+(Error|Interrupt)\b", line)]
+        return {"name": name, "error": (named or lines)[-1]}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 

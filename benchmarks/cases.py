@@ -10,71 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import memory
-from ipu_runtime.program import REPEAT
+from benchmarks import memory, networks
+from benchmarks.measure import Figures, figures, training
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-
-Figures = dict[str, Any]
-
-
-def supersteps_of(profile: Any) -> int:
-    """Supersteps of one iteration: compute sets, exchanges and streams in the program's loop."""
-    kinds = [step.kind for step in profile.steps]
-    start = kinds.index(REPEAT) if REPEAT in kinds else 0
-    return sum(kind < REPEAT for kind in kinds[start:])
-
-
-def figures(
-    ours: list[float],
-    xlas: list[float],
-    steps_per_execution: int,
-    profile: Any,
-    peaks: tuple[int | None, int | None],
-) -> Figures:
-    """The common figures from seconds of executions; the first execution of each list holds the compilation."""
-    our_step, xla_step = (statistics.median(t[1:]) / steps_per_execution for t in (ours, xlas))
-    our_compile, xla_compile = (max(0.0, t[0] - statistics.median(t[1:])) for t in (ours, xlas))
-    supersteps = supersteps_of(profile)
-    return {
-        "emulated_step_seconds": our_step,
-        "xla_step_seconds": xla_step,
-        "step_ratio": our_step / xla_step,
-        "compile_seconds": our_compile,
-        "xla_compile_seconds": xla_compile,
-        "compile_ratio": our_compile / xla_compile if xla_compile else None,
-        "peak_bytes": peaks[0],
-        "xla_peak_bytes": peaks[1],
-        "supersteps": supersteps,
-        "microseconds_per_superstep": 1e6 * our_step / supersteps,
-        "cycles": int(profile.cycles),
-        "executions": len(ours) - 1,
-        "steps_per_execution": steps_per_execution,
-    }
-
-
-def training(make_model: Callable[..., Any], data: Any, steps_per_execution: int, executions: int) -> Figures:
-    """Times the train step of a Keras model in the scope against its twin with jit_compile=True."""
-    from ipu_keras import IPUStrategy
-    from ipu_keras.cli.demo import executable_of, execution_times
-
-    with IPUStrategy().scope():
-        model = make_model(steps_per_execution=steps_per_execution)
-    twin = make_model(steps_per_execution=steps_per_execution, jit_compile=True)
-    twin.set_weights(model.get_weights())
-    with memory.peak() as our_peak:
-        (ours,) = execution_times([model], data, 0)
-    with memory.peak() as xla_peak:
-        (xlas,) = execution_times([twin], data, 0)
-    ours_more, xlas_more = execution_times([model, twin], data, executions)
-    return figures(
-        [*ours, *ours_more[1:]],
-        [*xlas, *xlas_more[1:]],
-        steps_per_execution,
-        executable_of(model).profile(),
-        (our_peak[0], xla_peak[0]),
-    )
 
 
 def mlp(executions: int) -> Figures:
@@ -251,4 +191,5 @@ CASES: dict[str, Callable[[int], Figures]] = {
     "convnet": convnet,
     "encoder": encoder,
     "supersteps": supersteps,
+    **networks.CASES,
 }
