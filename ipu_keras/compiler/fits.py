@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipu_keras.profile.memory import largest_on_tile, memory_report
+from ipu_keras.profile.memory import bytes_on_tile, largest_on_tile, memory_report
 from ipu_runtime.program import Program
 
 
@@ -25,15 +25,28 @@ def check_memory(program: Program) -> None:
         lines.append(f"  {tensor.nbytes:>10,}  {tensor.category:<14} {tensor.name}{layer}")
     fixed = {name: int(values[tile]) for name, values in report.fixed.items() if values[tile]}
     lines.append("  " + ", ".join(f"{name} {n:,}" for name, n in fixed.items()))
-    always = report.always_live_bytes / max(1, report.peak_bytes)
-    if always > 0.6:
-        lines.append(
-            f"{always:.0%} of the peak lives always (weights and optimizer state): an optimizer with less state, fewer "
-            "or smaller layers, or a target with more memory would help."
+    lines.append(_advice(program, tile, sum(fixed.values())))
+    raise errors.IPUOutOfMemoryError("\n".join(lines), tile=tile, have=have, need=need, report=report)
+
+
+def _advice(program: Program, tile: int, code: int) -> str:
+    """What the fullest tile is full of, and what would help."""
+    always, temporary = bytes_on_tile(program, tile)
+    whole = max(1, always + temporary + code)
+    shares = f"always live {always / whole:.0%}, temporary {temporary / whole:.0%}, code {code / whole:.0%}"
+    if code >= max(always, temporary):
+        help_ = (
+            "Most of it is code, which grows with the pieces that exchanges move: fewer or wider layers, a smaller "
+            "batch, or a target with more memory would help."
+        )
+    elif always >= temporary:
+        help_ = (
+            "Most of it lives always (weights and optimizer state): an optimizer with less state, fewer or smaller "
+            "layers, frozen ones, or a target with more memory would help."
         )
     else:
-        lines.append(
-            "Most of the peak is temporary: a smaller batch, a smaller available_memory_proportion, or a target with "
-            "more memory would help."
+        help_ = (
+            "Most of it is temporary: a smaller batch, a smaller available_memory_proportion, or a target with more "
+            "memory would help."
         )
-    raise errors.IPUOutOfMemoryError("\n".join(lines), tile=tile, have=have, need=need, report=report)
+    return f"Of tile {tile}: {shares}. {help_}"

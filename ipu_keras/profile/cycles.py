@@ -104,24 +104,17 @@ def _exchange(rates: _Rates, groups: list[Any], tiles: int) -> StepCycles:
     for g in groups:
         size = int(g.params[1])
         nbytes = copy_model.elements(g) * size
-        runs = copy_model.runs(g)
+        how = copy_model.crossing_of(g)
         src, dst = np.broadcast_to(g.col(0), g.rows), np.broadcast_to(g.col(1), g.rows)
         far = src != dst
         received += np.bincount(dst, np.where(far, nbytes, 0), tiles)
-        # Words are the unit of the wire: a fragment is a run of at least one word.
-        pieces += np.bincount(dst, np.where(far, np.minimum(runs, -(-nbytes // 4)), 0), tiles)
-        if far.any():
-            # Broadcast is free: the same bytes to many tiles leave once.
-            origin = src[far] * (1 << 32) + (np.broadcast_to(g.col(2), g.rows)[far] * size)
-            first, which = np.unique(origin, return_inverse=True)
-            most = np.zeros(len(first))
-            np.maximum.at(most, which, nbytes[far])
-            sent += np.bincount(first >> 32, most, tiles)
-        # hardware.md 3.8: on-tile copy 8 B a cycle; a rearrangement bytes x 5/4 / min(8, element size).
-        strided = runs > 1
-        cost = np.where(strided, nbytes * 5 / 4 / min(8, size), np.where(far, 0, nbytes / rates.memcpy_bytes_per_cycle))
-        rearranged += np.bincount(dst, cost, tiles)
-        weights.append(float(nbytes.sum() + 12 * runs.sum()))
+        pieces += np.bincount(dst, how.fragments, tiles)
+        sent += np.bincount(*copy_model.sends(g), tiles)
+        # hardware.md 3.8: an on-tile copy of one run at 8 B a cycle.
+        plain = np.where(far | (how.local > 0), 0, nbytes / rates.memcpy_bytes_per_cycle)
+        rearranged += np.bincount(dst, plain + copy_model.rearrange_cycles(how.after + how.local, size), tiles)
+        rearranged += np.bincount(src, copy_model.rearrange_cycles(how.before, size), tiles)
+        weights.append(float(nbytes.sum() + 12 * how.fragments.sum()))
     wire = np.maximum(received, sent) / rates.exchange_bytes_per_cycle + rates.fragment_cycles * pieces
     top = int(np.ceil(wire.max(initial=0)))
     exchange = top + rates.exchange_fixed_cycles if top else 0

@@ -91,12 +91,16 @@ def fixed_bytes(program: Program) -> dict[str, Ints]:
             name = "internalExchangeCode" if kind == EXCHANGE else "hostExchangeCode"
             for i in range(first, last):
                 g = program.group(i)
-                runs, nbytes = copy_model.runs(g), copy_model.elements(g) * int(g.params[1])
                 src, dst = np.broadcast_to(g.col(0), g.rows), np.broadcast_to(g.col(1), g.rows)
+                nbytes = copy_model.elements(g) * int(g.params[1])
+                if kind == EXCHANGE:
+                    pieces, (origin, leaving) = copy_model.crossing_of(g).fragments, copy_model.sends(g)
+                else:
+                    pieces, (origin, leaving) = np.minimum(copy_model.runs(g), -(-nbytes // 4)), (src, nbytes)
                 if kind != STREAM_OUT:
-                    out[name] += (12 * np.bincount(dst, np.minimum(runs, -(-nbytes // 4)), tiles)).astype(np.int64)
+                    out[name] += (12 * np.bincount(dst, pieces, tiles)).astype(np.int64)
                 if kind != STREAM_IN:
-                    out[name] += (4 * np.bincount(src, -(-nbytes // 256), tiles)).astype(np.int64)
+                    out[name] += (4 * np.bincount(origin, -(-leaving // 256), tiles)).astype(np.int64)
     for codelet, on in uses.items():
         out["vertexCode"] += on * registry.MODELS[codelet].code_bytes
     out["controlCode"] += CONTROL_BYTES * len(program.steps)
@@ -131,6 +135,19 @@ def memory_report(program: Program) -> MemoryReport:
         int(live.max(initial=0)) + total_fixed,
         peak_step,
     )
+
+
+def bytes_on_tile(program: Program, tile: int) -> tuple[int, int]:
+    """Bytes of variables on a tile that live always, and the most of others that live at once."""
+    owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
+    here = np.flatnonzero(program.cells[:, 0] == tile)
+    sizes, variables = program.cells[here, 2].astype(np.int64), program.variables[owner[here]]
+    steps = len(program.steps)
+    always = (variables[:, 1] == 0) & (variables[:, 2] >= steps - 1)
+    change = np.zeros(steps + 1, np.int64)
+    np.add.at(change, variables[~always, 1], sizes[~always])
+    np.add.at(change, np.minimum(variables[~always, 2] + 1, steps), -sizes[~always])
+    return int(sizes[always].sum()), int(np.cumsum(change).max(initial=0))
 
 
 def largest_on_tile(program: Program, tile: int, most: int = 8) -> list[Tensor]:

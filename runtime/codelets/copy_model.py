@@ -6,9 +6,10 @@ step's copies run together; here are the sizes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ipu_runtime.codelets.model import Ints, Operand, product
 from ipu_runtime.program import GroupView
@@ -28,6 +29,101 @@ def runs(g: GroupView) -> Ints:
     inner = (g.columns[3 * nd + 2] == 1) & (g.columns[3 * nd + 3] == 1)
     outer = product([g.col(4 + 3 * d) for d in range(nd - 1)], g.rows)
     return np.where(inner, outer, outer * g.col(1 + 3 * nd))
+
+
+def sends(g: GroupView) -> tuple[Ints, Ints]:
+    """Source tiles and bytes of what leaves: the same bytes to many tiles leave once (hardware.md 1.4)."""
+    size = int(g.params[1])
+    nbytes = elements(g) * size
+    src = np.broadcast_to(g.col(0), g.rows)
+    far = src != g.col(1)
+    origin = src[far] * (1 << 32) + np.broadcast_to(g.col(2), g.rows)[far] * size
+    first, which = np.unique(origin, return_inverse=True)
+    most = np.zeros(len(first), np.int64)
+    np.maximum.at(most, which, nbytes[far])
+    return first >> 32, most
+
+
+class Crossing(NamedTuple):
+    """How each copy crosses the exchange.
+
+    Attributes:
+        fragments: runs that are received one by one; 0 for a copy inside a tile.
+        before: bytes that the sender puts in order first, in a buffer of its own.
+        after: bytes that the receiver puts in order when all have come, out of a buffer of its own.
+        local: bytes that are put in order inside a tile.
+    """
+
+    fragments: Ints
+    before: Ints
+    after: Ints
+    local: Ints
+
+
+FRAGMENT_PRICE = 6
+"""What a received fragment may cost before a rearrangement is cheaper: its 3 control cycles, and as much again for its
+12 bytes of code, which are there always [unvalidated]."""
+
+
+def rearrange_cycles(nbytes: Any, itemsize: int) -> Any:
+    """Cycles to put bytes in another order. Source: hardware.md 3.8, bytes x 5/4 / min(8, element size)."""
+    return nbytes * 5 / 4 / min(8, itemsize)
+
+
+def _side_runs(counts: list[Ints], strides: list[Ints], rows: int) -> Ints:
+    """Contiguous pieces of each copy on one of its sides, whatever the order of its dimensions."""
+    if not counts:
+        return np.ones(rows, np.int64)
+    n = np.stack([np.broadcast_to(c, rows) for c in counts])
+    step = np.stack([np.broadcast_to(np.abs(s), rows) for s in strides])
+    order = np.argsort(np.where(n == 1, 0, step), 0, kind="stable")
+    n, step = np.take_along_axis(n, order, 0), np.take_along_axis(step, order, 0)
+    run, whole = np.ones(rows, np.int64), np.ones(rows, bool)
+    for count, stride in zip(n, step, strict=True):
+        whole &= (stride == run) | (count == 1)
+        run = np.where(whole, run * count, run)
+    return np.asarray(product(list(n), rows) // np.maximum(run, 1))
+
+
+def crossing(
+    far: NDArray[np.bool_], counts: list[Ints], dst_strides: list[Ints], src_strides: list[Ints], itemsize: int
+) -> Crossing:
+    """Decide how copies cross: as they lie, or as fewer runs that one of the two sides rearranges.
+
+    Args:
+        far: which copies go from one tile to another.
+        counts: elements along each dimension, the innermost last.
+        dst_strides, src_strides: steps along each dimension, in elements.
+        itemsize: bytes of an element.
+    """
+    rows = len(far)
+    nbytes = product(counts, rows) * itemsize
+    outer = product(counts[:-1], rows)
+    if counts:
+        inner = (dst_strides[-1] == 1) & (src_strides[-1] == 1)
+        direct = np.where(inner, outer, outer * counts[-1])
+    else:
+        direct = outer
+    out, into = _side_runs(counts, src_strides, rows), _side_runs(counts, dst_strides, rows)
+    # Words are the unit of the wire: a fragment is a run of at least one word.
+    words = -(-nbytes // 4)
+    direct, fewer = np.minimum(direct, words), np.minimum(np.minimum(out, into), words)
+    via = far & (FRAGMENT_PRICE * (direct - fewer) > rearrange_cycles(nbytes, itemsize))
+    zero = np.zeros(rows, np.int64)
+    return Crossing(
+        np.where(far, np.where(via, fewer, direct), zero),
+        np.where(via & (into < out), nbytes, zero),
+        np.where(via & (into >= out), nbytes, zero),
+        np.where(~far & (direct > 1), nbytes, zero),
+    )
+
+
+def crossing_of(g: GroupView) -> Crossing:
+    """The same for a group of a program."""
+    nd = int(g.params[0])
+    far = np.broadcast_to(g.col(0) != g.col(1), g.rows)
+    sides = [[g.col(4 + side + 3 * d) for d in range(nd)] for side in range(3)]
+    return crossing(far, sides[0], sides[1], sides[2], int(g.params[1]))
 
 
 class Copy:

@@ -328,10 +328,16 @@ EXCHANGES = {
     "a broadcast of which one takes less": (
         [copies([0] * 3, [1, 2, 3], [0], [0], [([10, 100, 100], [1], [1])])], 100 + 3 + 30, 0,
     ),
-    # Ten runs of three words: ten fragments; laid out anew at bytes x 5/4 / min(8, 4).
-    "strided": ([copies([0], [1], [0], [0], [([10], [3], [5]), ([3], [1], [1])])], 30 + 10 * 3 + 30, 38),
+    # Ten runs of three words that arrive as one: the sender lays them out, bytes x 5/4 / min(8, 4), and sends one run.
+    "strided": ([copies([0], [1], [0], [0], [([10], [3], [5]), ([3], [1], [1])])], 30 + 3 + 30, 38),
+    # The same from one run into ten: the receiver lays them out.
+    "strided at the receiver": ([copies([0], [1], [0], [0], [([10], [5], [3]), ([3], [1], [1])])], 30 + 3 + 30, 38),
+    # Long runs cross as they lie: three fragments cost less than to lay 150 words out.
+    "few long runs": ([copies([0], [1], [0], [0], [([3], [50], [90]), ([50], [1], [1])])], 150 + 3 * 3 + 30, 0),
+    # Gaps on both sides: no side has fewer runs, so each of the ten is a fragment.
+    "gaps on both sides": ([copies([0], [1], [0], [0], [([10], [4], [5]), ([3], [1], [1])])], 30 + 10 * 3 + 30, 0),
     # Single halves: 10 pieces of 2 B are 5 words.
-    "sub-word": ([copies([0], [1], [0], [0], [([10], [1], [7])], 2)], 5 + 5 * 3 + 30, 13),
+    "sub-word": ([copies([0], [1], [0], [0], [([10], [1], [7])], 2)], 5 + 3 + 30, 13),
     "on the tile only": ([copies([1], [1], [0], [400], run_of(200))], 0, 100),
     "nothing": ([copies([0], [1], [0], [0], run_of(0))], 0, 0),
 }  # fmt: skip

@@ -4,6 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras import hlo
+from ipu_keras.profile.memory import memory_report
+from ipu_runtime.program import CATEGORIES
 
 
 def module(fn, *shapes):
@@ -30,3 +32,38 @@ def test_argmax_over_a_large_vocabulary():
     x = np.random.default_rng(0).normal(size=(1, 250_002)).astype(np.float32)
     (place,) = exe.run(x)
     assert place[0] == x.argmax()
+
+
+def bytes_by_tile(exe, category):
+    number = CATEGORIES.index(category)
+    variables, cells = exe.program.variables, exe.program.cells
+    owner = np.repeat(variables[:, 0], variables[:, 4])
+    mine = owner == number
+    return np.bincount(cells[mine, 0], cells[mine, 2], exe.program.tile_count)
+
+
+def test_a_weight_that_is_used_by_many_tiles_lies_on_many():
+    """384 x 1536 is cut into a few hundred blocks, each of them wanted by five tiles: each keeps a fifth of it."""
+    exe = hlo.compile(module(lambda x, w: tf.matmul(x, w), (384, 384), (384, 1536)), state={1: None})
+    held = bytes_by_tile(exe, "variable")
+    assert held.sum() == 384 * 1536 * 4
+    assert np.count_nonzero(held) > 0.9 * len(held)
+    assert held.max() <= 1.3 * 384 * 1536 * 4 / len(held)
+
+
+def test_a_small_vector_is_not_cut_into_crumbs():
+    """A bias of 1536 floats that 1,152 tiles want: pieces of at least 128 bytes, so few fragments for each of them."""
+    dense = module(lambda x, w, b: tf.nn.relu(tf.matmul(x, w) + b), (384, 384), (384, 1536), (1536,))
+    exe = hlo.compile(dense, state={1: None, 2: None})
+    bias = [v for v in exe.program.variables.tolist() if "parameter 2" in exe.program.header["labels"][v[5]]]
+    assert bias
+    assert all(cells <= 1536 * 4 // 128 for *_, cells, _ in bias)
+
+
+def test_a_block_for_many_tiles_is_put_together_once():
+    """Rows that lie in small pieces and go to many tiles: each tile receives a few runs, not all the pieces."""
+    product = module(lambda x, w: tf.matmul(tf.nn.softmax(x), w), (384, 384), (384, 1536))
+    exe = hlo.compile(product, state={1: None})
+    received = memory_report(exe.program).fixed["internalExchangeCode"] / 12
+    # A block of 77 x 64 comes from some 77 tiles or more; gathered first, from eight. Weights and sums come on top.
+    assert np.median(received) < 60

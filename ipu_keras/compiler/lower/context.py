@@ -7,6 +7,7 @@ an optimizer's state as the weight that it updates with.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +19,14 @@ from ipu_keras.compiler.layout import Ints, Layout, common_view, spread, squeeze
 from ipu_keras.compiler.move import Line, Rows, plan_move
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 from ipu_keras.target import Target
-from ipu_runtime.codelets import registry
+from ipu_runtime.codelets import copy_model, registry
 from ipu_runtime.program import COMPUTE, EXCHANGE
+
+MANY = 4
+"""Repetitions from which on a value is put together before it is broadcast."""
+
+SENDERS = 8
+"""Tiles that a block is put together on before it is broadcast: each then sends an eighth of what a tile receives."""
 
 ALIGN = 8
 """Allocations start and end on 64-bit words: the widest load of the tile's vector path (hardware.md 1.2)."""
@@ -113,6 +120,7 @@ class Context:
     hints: dict[Value, Value] = field(default_factory=dict)
     constants: list[tuple[Var, Layout, np.ndarray]] = field(default_factory=list)
     label: int = 0
+    turn: int = 0
     vars: list[Var] = field(default_factory=list)
     scope: Any = None
     held: set[Var] = field(default_factory=set)
@@ -144,7 +152,8 @@ class Context:
         if found is None:
             if want is None:
                 want = self.default(value)
-            found = self.lazy[value](partition(want))
+            self.turn += 1
+            found = self.lazy[value](partition(want, self.turn))
             self.located[value] = found
         return found
 
@@ -176,10 +185,29 @@ class Context:
         into: Var | None = None,
     ) -> Located:
         """Copy to another layout by an exchange."""
+        if lines is None and layout.reps >= MANY:
+            here = self._gathered(here, layout, itemsize)
         rows = plan_move(layout, here.layout, lines)
         var = into if into is not None else self.var(layout, itemsize, "activation")
         self.exchange([(rows, here.var, var, itemsize)])
         return Located(var, layout)
+
+    def _gathered(self, here: Located, layout: Layout, itemsize: int) -> Located:
+        """Before a broadcast: the value in a few contiguous parts of each block, if it is in many small pieces now.
+
+        The pieces are then put together once, and not by every tile that gets a copy.
+        """
+        self.turn += 1
+        parts = partition(layout, self.turn * SENDERS, SENDERS)
+        if parts.key == here.layout.key:
+            return here
+        pieces = plan_move(parts, here.layout)
+        blocks = math.prod(layout.grid)
+        if len(pieces) < 2 * blocks * SENDERS:
+            return here
+        var = self.var(parts, itemsize, "activation")
+        self.exchange([(pieces, here.var, var, itemsize)])
+        return Located(var, parts)
 
     def shaped(self, value: Value, want: Layout | None = None) -> tuple[Located, list[list[int]]]:
         """The value with a layout whose view has each dimension of its shape as a group of view dimensions.
@@ -219,11 +247,22 @@ class Context:
     def exchange(self, moves: Sequence[tuple[Rows, Var, Var, int]]) -> None:
         """One exchange: copies from variable to variable."""
         groups = []
+        buffers = np.zeros(self.target.tiles, np.int64)
         for rows, src, dst, itemsize in moves:
             if len(rows):
                 groups.append(copy_group(rows, src, dst, itemsize))
+                far = rows.src_tile != rows.dst_tile
+                how = copy_model.crossing(far, rows.counts, rows.dst_strides, rows.src_strides, itemsize)
+                for tiles, nbytes in ((rows.src_tile, how.before), (rows.dst_tile, how.after)):
+                    buffers += np.bincount(tiles, nbytes, self.target.tiles).astype(np.int64)
         if groups:
-            self.steps.append(RawStep(EXCHANGE, groups, [m[1] for m in moves], [m[2] for m in moves], self.label))
+            writes = [m[2] for m in moves]
+            if buffers.any():
+                # What is put in order before or after the exchange lies in a buffer for as long as that takes.
+                tiles = np.flatnonzero(buffers)
+                writes.append(Var(tiles, -(-buffers[tiles] // ALIGN) * ALIGN, "rearrangement", self.label))
+                self.vars.append(writes[-1])
+            self.steps.append(RawStep(EXCHANGE, groups, [m[1] for m in moves], writes, self.label))
 
     def compute(self, groups: Sequence[RawGroup], reads: Sequence[Var], writes: Sequence[Var]) -> None:
         """One compute set."""
@@ -245,23 +284,35 @@ def groups_of(shape: tuple[int, ...], view: tuple[int, ...]) -> list[list[int]]:
     return groups
 
 
-def partition(layout: Layout) -> Layout:
-    """A home for a value that is wanted repeated: each repetition's tile keeps a part of the block."""
+PIECE = 32
+"""Elements of the smallest piece of a block that is spread over its repetitions' tiles: 128 B of fp32, as poplibs'
+linear mapping keeps on a tile at least (hardware.md 4)."""
+
+
+def partition(layout: Layout, turn: int = 0, most: int | None = None) -> Layout:
+    """A home for a value that is wanted repeated: the repetitions' tiles keep a part of the block each.
+
+    Args:
+        layout: what is wanted.
+        turn: the number of the repetition that comes first, so that not all values lie on the same tiles.
+        most: largest number of parts, if not all repetitions shall have one.
+    """
     layout = _disjoint(layout)
-    if layout.reps == 1:
-        return layout
+    parts_wanted = min(layout.reps, max(1, layout.max_block // PIECE), most or layout.reps)
     best, parts = -1, 1
-    for d, ext in enumerate(layout.extents):
-        can = min(layout.reps, int(ext.min(initial=0)))
+    for d in layout.order:  # slowest in memory first: its pieces are contiguous
+        can = min(parts_wanted, int(layout.extents[d].min(initial=parts_wanted)))
         if can > parts:
             best, parts = d, can
+    chosen = (turn + np.arange(parts) * layout.reps // parts) % layout.reps
+    picked = np.ascontiguousarray(layout.tiles[..., chosen])
     if best < 0:
-        return Layout(layout.view, layout.starts, layout.stops, layout.tiles[..., :1], layout.order)
+        return Layout(layout.view, layout.starts, layout.stops, picked, layout.order)
     ext = layout.extents[best]
     edges = layout.starts[best][:, None] + (np.arange(parts + 1) * ext[:, None]) // parts
     starts, stops = list(layout.starts), list(layout.stops)
     starts[best], stops[best] = edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)
-    tiles = np.moveaxis(layout.tiles[..., :parts], -1, best + 1)
+    tiles = np.moveaxis(picked, -1, best + 1)
     shape = list(layout.grid)
     shape[best] *= parts
     return Layout(layout.view, starts, stops, np.ascontiguousarray(tiles).reshape([*shape, 1]), layout.order)

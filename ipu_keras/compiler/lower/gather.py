@@ -21,7 +21,7 @@ from ipu_keras.graph.ir import Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS
 
-PART_BYTES = 64 * 1024
+PART_BYTES = 32 * 1024
 """A tile's part of a table is kept below this where there are tiles enough."""
 
 _BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
