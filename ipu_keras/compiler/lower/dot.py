@@ -72,9 +72,7 @@ def lower_dot(ctx: Context, node: Node) -> None:
 
 def finish(ctx: Context, here: Located, depth: int, acc: str, value: Value) -> Located:
     """Reduce partial sums to where the result is wanted, and cast them to its dtype."""
-    hint = ctx.hints.get(value)
-    hinted = ctx.find(hint) if hint is not None else None
-    out = combine_partials(ctx, here, depth, "add", acc, 0, hinted.layout if hinted is not None else None)
+    out = combine_partials(ctx, here, depth, "add", acc, 0, ctx.scope.wanted(value))
     if acc == value.dtype:
         return out
     var = ctx.var(out.layout, value.itemsize)

@@ -78,9 +78,7 @@ def lower_reduce(ctx: Context, node: Node) -> None:
     reduced = [v for d in node.attrs["dims"] for v in groups[d]]
     bits = payload(start.node.attrs["value"], start.dtype) if start.node.op == "constant" else None
     first = bits if bits is not None else identity_bits(op, x.dtype)
-    hint = ctx.hints.get(node.out)
-    hinted = ctx.find(hint) if hint is not None else None
-    result = reduce_located(ctx, here, reduced, op, x.dtype, first, hinted.layout if hinted is not None else None)
+    result = reduce_located(ctx, here, reduced, op, x.dtype, first, ctx.scope.wanted(node.out))
     ctx.located[node.out] = result
     if bits is None:
         _combine(ctx, node, op, start)

@@ -15,6 +15,9 @@ from ipu_keras.graph.ir import Graph, Node, Value
 
 _ALIASES = {"reshape", "transpose"}
 
+NEAR = 24
+"""Nodes between two uses of a value in one layout over which a copy of it is kept."""
+
 
 class Scope:
     """Lowers the nodes of a graph into a context.
@@ -35,6 +38,7 @@ class Scope:
         self.now = -1
         self.last_use = self._last_uses()
         self.states = set(updates.values())
+        self._copies: dict[Value, tuple[int, Located]] = {}
         self._hint()
 
     def _root(self, value: Value) -> Value:
@@ -94,6 +98,36 @@ class Scope:
     def uses(self, value: Value) -> int:
         """How often a value is used."""
         return len(self.users.get(value, ())) + self.graph.outputs.count(value)
+
+    def copy(self, value: Value, here: Located, layout: Layout) -> Located:
+        """The value moved to another layout; a copy made for a node just before (queries and keys, say) serves again."""
+        made = self._copies.get(value)
+        if made is not None and made[1].layout.key == layout.key and self.now - made[0] <= NEAR:
+            self.ctx.held.add(made[1].var)
+            return made[1]
+        found = self.ctx.move(here, layout, value.itemsize)
+        self._copies[value] = (self.now, found)
+        return found
+
+    def wanted(self, value: Value) -> Layout | None:
+        """Where a result should lie: as the state that it updates, or as what it is combined with next."""
+        hint = self.ctx.hints.get(value)
+        if hint is not None:
+            here = self.ctx.find(hint)
+            return here.layout if here is not None else None
+        users = self.users.get(value, ())
+        while len(users) == 1 and users[0].op == "reshape":
+            value = users[0].out
+            users = self.users.get(value, ())
+        for user in users:
+            if user.op != "map":
+                continue
+            shape = user.results[0].shape
+            for other, dims in zip(user.inputs, user.attrs["dims"], strict=True):
+                here = self.ctx.find(other)
+                if other is not value and len(dims) == len(shape) and here is not None and here.layout.reps == 1:
+                    return here.layout
+        return None
 
     def state_home(self, node: Node) -> Layout | None:
         """Home of the largest state whose new value this node makes."""

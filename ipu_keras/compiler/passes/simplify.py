@@ -69,8 +69,18 @@ def _power(b: Builder, node: Node) -> Value | None:
     x, y = node.inputs
     if _is(y, 1):
         return x
+    # As XLA's own simplifier does: a power costs a logarithm and an exponential.
+    def times(a: Value, c: Value) -> Value:
+        return b.add("multiply", [a, c], node.out.shape, node.out.dtype, {}, node.where)
+
     if _is(y, 2):
-        return b.add("multiply", [x, x], node.out.shape, node.out.dtype, {}, node.where)
+        return times(x, x)
+    if _is(y, 3):
+        return times(times(x, x), x)
+    if _is(y, -1) and node.out.dtype in ("f32", "f16"):
+        one = b.constant(1, node.out.dtype, node.where)
+        ones = b.add("broadcast", [one], x.shape, x.dtype, {"dims": ()}, node.where) if x.shape else one
+        return b.add("divide", [ones, x], node.out.shape, node.out.dtype, {}, node.where)
     return None
 
 
