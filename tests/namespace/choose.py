@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-TURNS = 4
+TURNS = 5
 
 
 def cases(names: Iterable[str], namespace: Any, always: Collection[str] = ()) -> list[Any]:

@@ -181,7 +181,7 @@ RESHAPING = {
 
 PREPROCESSING = {
     "AutoContrast": image(lambda: kl.AutoContrast(**UNIT)),
-    "CategoryEncoding": tokens(lambda: kl.CategoryEncoding(4, output_mode="multi_hot"), 4, 3),
+    "CategoryEncoding": tokens(lambda: kl.CategoryEncoding(4, output_mode="one_hot"), 4, 1),
     "CenterCrop": image(lambda: kl.CenterCrop(4, 3)),
     "ContrastLimitedAdaptiveHistogramEqualization": image(
         lambda: kl.ContrastLimitedAdaptiveHistogramEqualization(tile_grid_size=(2, 2), **UNIT)

@@ -91,3 +91,12 @@ def test_plain_keras_does_not_compile_it_either(name):
     if theirs.jit_compile:
         with pytest.raises(Exception, match="XLA"):
             theirs.fit(inputs(case), targets(), batch_size=BATCH, verbose=0)
+
+
+def test_what_xla_compiles_anew_for_each_batch_is_refused():
+    """TensorFlow hands this layer's data to XLA as constants of the program; a program for the chip has no such."""
+    case = Case(lambda: keras.layers.CategoryEncoding(4, output_mode="multi_hot"), ((3,),), 4)
+    with IPUStrategy().scope():
+        ours = fresh(lambda: model(case))
+    with pytest.raises(IPUError, match="DenseBincount"):
+        ours.fit(inputs(case), targets(), batch_size=BATCH, verbose=0)
