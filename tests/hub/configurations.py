@@ -164,10 +164,12 @@ def t5_backbone() -> Built:
 IMAGE = (16, 16, 3)
 
 
-def pictures(name: str, *, image: tuple[int, ...] = IMAGE, **options: Any) -> Callable[[], Built]:
+def pictures(name: str, *, image: tuple[int, ...] = IMAGE, head: Any = None, **options: Any) -> Callable[[], Built]:
     def build() -> Built:
         backbone = getattr(km, f"{name}Backbone")(image_shape=image, **options)
-        model = getattr(km, f"{name}ImageClassifier")(backbone=backbone, num_classes=3, preprocessor=None)
+        model = getattr(km, f"{name}ImageClassifier")(
+            backbone=backbone, num_classes=3, preprocessor=None, **(head or {})
+        )
         return model, floats(*image), CLASSES
 
     return build
@@ -314,7 +316,11 @@ CONFIGURATIONS: dict[str, Callable[[], Built]] = {
     "DeiTImageClassifier": pictures("DeiT", intermediate_dim=32, **VIT),
     "SwinTransformerImageClassifier": pictures("SwinTransformer", **SWIN),
     "VGGImageClassifier": pictures(
-        "VGG", image=(32, 32, 3), stackwise_num_repeats=[1, 1], stackwise_num_filters=[4, 8]
+        "VGG",
+        image=(32, 32, 3),
+        head={"pooling_hidden_dim": 32},
+        stackwise_num_repeats=[1, 1],
+        stackwise_num_filters=[4, 8],
     ),
     "DenseNetImageClassifier": pictures("DenseNet", **DENSENET),
     "WhisperBackbone": whisper,
