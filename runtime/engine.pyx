@@ -262,6 +262,15 @@ cdef class Engine:
 
     def _host(self, array, spec, shape, what):
         array = np.asarray(array)
+        wide = spec.get("host_dtype")
+        if wide is not None and array.dtype == np.dtype(NUMPY[wide]):
+            narrow = np.iinfo(NUMPY[spec["dtype"]])
+            if array.size and (array.min() < narrow.min or array.max() > narrow.max):
+                raise OverflowError(
+                    f"{what} holds {array.min()} to {array.max()}: {wide} data reaches the device as {spec['dtype']}, "
+                    f"which ends at {narrow.max}"
+                )
+            array = array.astype(NUMPY[spec["dtype"]])
         if array.dtype != np.dtype(NUMPY[spec["dtype"]]):
             raise TypeError(f"{what} is {array.dtype}, the program takes {spec['dtype']}")
         if array.shape != tuple(shape):
@@ -309,7 +318,7 @@ cdef class Engine:
         return results
 
     def time_steps(self, feeds):
-        """Host seconds of each step of one execution on one thread, for profiling the emulator itself.
+        """Host seconds of each step on one thread, for profiling the emulator itself; a loop's body is done once.
 
         Args:
             feeds: as for `run`, with `repeat` 1.

@@ -74,6 +74,9 @@ def _header(program: Program) -> None:
         for entry in header[kind]:
             _need(entry["dtype"] in DTYPE_NUMBER, f"{kind}: dtype {entry['dtype']!r}")
             _need(all(isinstance(n, int) and n >= 0 for n in entry["shape"]), f"{kind}: shape {entry['shape']!r}")
+    for entry in header["feeds"]:
+        wide = entry.get("host_dtype")
+        _need(wide is None or (wide, entry["dtype"]) in (("s64", "s32"), ("u64", "u32")), "a feed's dtype on the host")
     for low, high, trips in header.get("loops", []):
         _need(0 <= low <= high < len(program.steps) and (trips is None or 0 <= trips < 1 << 40), "a loop")
     for branch, otherwise, end in header.get("choices", []):

@@ -31,6 +31,7 @@ class Entry:
         state: entry-parameter index -> index of the flat output that is its new value (None: read only).
         names: labels for reports.
         name: of the program.
+        wide: entry-parameter index -> dtype on the host, for feeds that arrive narrower (`passes.narrow`).
     """
 
     def __init__(
@@ -41,10 +42,12 @@ class Entry:
         state: dict[int, int | None],
         names: Names,
         name: str,
+        wide: dict[int, str] | None = None,
     ) -> None:
         self.graph, self.target, self.state, self.names, self.name = graph, target, state, names, name
         self.ctx = Context(target, graph, names.label, dict(options))
         self.guard = int(options["guard_bytes"])
+        self.wide = wide or {}
         self.slots = 0
         self.feeds: dict[int, dict[str, Any]] = {}
 
@@ -116,6 +119,8 @@ class Entry:
             slot = self.slots
             self.slots += 1
             self.feeds[param] = {"param": param, "shape": list(value.shape), "dtype": value.dtype, "slot": slot}
+            if param in self.wide:
+                self.feeds[param]["host_dtype"] = self.wide[param]
             raw = _from_host(host_rows(layout), var, value.itemsize, slot)
             self.ctx.steps.append(RawStep(STREAM_IN, [raw], [], [var], self.ctx.label))
             self.ctx.label = label

@@ -71,7 +71,7 @@ class Executable:
             for state in header["states"]:
                 self._engine.write_state(state["param"], checked[state["param"]])
             outs = self._engine.run({f["param"]: checked[f["param"]][None] for f in header["feeds"]})
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise DataError(f"{self.name}: {error}") from error
         updated = [self._engine.read_state(s["param"]) for s in header["states"] if s["updated"]]
         return (*(outs[k][0] for k in sorted(outs)), *updated)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipu_keras.keras import adapter, data
 from ipu_keras.keras.refusals import ModeError
+from ipu_keras.keras.run import GenerateFunction
 from ipu_keras.keras.training import CallRules, make_function
 
 if TYPE_CHECKING:
@@ -162,17 +163,26 @@ def model_class(strategy: IPUStrategy, kind: type, cache: dict[type, type]) -> t
     base = kind._ipu_base if issubclass(kind, IPUModel) else kind
     made = cache.get(base)
     if made is None:
-        namespace = {
+        namespace: dict[str, Any] = {
             "__module__": base.__module__,
             "__qualname__": base.__qualname__,
             "__doc__": base.__doc__,
             "_ipu_strategy": strategy,
             "_ipu_base": base,
         }
+        if hasattr(base, "make_generate_function") and hasattr(base, "generate_step"):
+            namespace["make_generate_function"] = _make_generate_function
         made = type(base)(base.__name__, (IPUModel, base), namespace)
         adapter.register_alias(made, base)
         cache[base] = made
     return made
+
+
+def _make_generate_function(self: Any) -> Any:
+    """Makes the function that runs keras-hub's `generate_step`, loop and all, on the device."""
+    if self.generate_function is None:
+        self.generate_function = GenerateFunction(self)
+    return self.generate_function
 
 
 def _make(model: Any, kind: str, force: bool) -> Any:

@@ -18,7 +18,7 @@ from ipu_keras.keras import adapter
 from ipu_keras.keras.refusals import Float64Error, NotCompiledError
 from ipu_keras.keras.session import Session
 
-__all__ = ["FunctionRunner"]
+__all__ = ["FunctionRunner", "GenerateFunction"]
 
 
 class FunctionRunner:
@@ -29,13 +29,19 @@ class FunctionRunner:
         target: name of the target or a Target.
         options: options of the compiler.
         engine_options: keyword arguments of ``executable.engine``.
+        model: whose layers the function calls, for reports.
 
     Raises:
         NotCompiledError: the function is neither.
     """
 
     def __init__(
-        self, function: Any, target: Any, options: dict[str, Any] | None, engine_options: dict[str, Any] | None
+        self,
+        function: Any,
+        target: Any,
+        options: dict[str, Any] | None,
+        engine_options: dict[str, Any] | None,
+        model: Any = None,
     ) -> None:
         if not isinstance(function, _COMPILED):
             raise NotCompiledError(
@@ -53,6 +59,8 @@ class FunctionRunner:
             finish=self._finish,
             engine_options=engine_options,
         )
+        self._model = weakref.ref(model) if model is not None else lambda: None
+        self._tracer: Any = None
         self._pending: tuple[Any, Any] = ((), {})
         self._sessions: dict[Any, tuple[Session, Any]] = {}
 
@@ -129,7 +137,7 @@ class FunctionRunner:
     @contextlib.contextmanager
     def _prepared(self, names: LayerNames) -> Iterator[None]:
         function, (args, kwargs) = self._function(), self._pending
-        with adapter.trace_scopes(names):
+        with adapter.trace_scopes(names, self._model()) as self._tracer:
             if function is not None and hasattr(function, "get_concrete_function"):
                 # Variables that it creates on its first call must be created outside the trace around it.
                 specs = tf.nest.map_structure(_spec, (args, kwargs))
@@ -137,7 +145,8 @@ class FunctionRunner:
             yield
 
     def _finish(self, traced: Traced) -> None:
-        adapter.name_owners(traced, None, None)
+        adapter.name_owners(traced, self._tracer, self._model())
+        self._tracer = None
         for leaf in tf.nest.flatten(traced.outputs):
             if isinstance(leaf, OutputRef) and traced.concrete.outputs[leaf.index].dtype == tf.float64:
                 raise Float64Error(
@@ -169,3 +178,25 @@ def _first_step(array: np.ndarray) -> Any:
 
 def _spec(leaf: Any) -> Any:
     return tf.TensorSpec(leaf.shape, leaf.dtype) if isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)) else leaf
+
+
+class GenerateFunction:
+    """Replaces the ``generate_function`` of a keras-hub model: all steps of a generation are one device execution.
+
+    Args:
+        model: a model made in the scope that has a ``generate_step``.
+    """
+
+    def __init__(self, model: Any) -> None:
+        strategy = model._ipu_strategy
+        self._function = tf.function(model.generate_step)
+        self._runner = FunctionRunner(self._function, strategy.target, strategy.options, strategy.engine_options, model)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the model's ``generate_step``.
+
+        Args:
+            args: of `generate_step`; arrays are sent to the device, other values are compiled in.
+            kwargs: of `generate_step`.
+        """
+        return self._runner(args, kwargs)

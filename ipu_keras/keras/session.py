@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.errors import DataError
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced, trace
 from ipu_keras.keras.variables import VariableSync
@@ -54,6 +55,9 @@ class Program:
             self.sync.upload()
             results = self.engine.run(feeds, repeat)
             self.sync.download()
+        except OverflowError as error:
+            self.sync.invalidate()
+            raise DataError(f"{self.executable.name}: {error}. Cast the data to int32 or smaller values.") from error
         except BaseException:
             # Ctrl-C, too: the tiles may be half-way through a step, the tf.Variables are those of the last execution.
             self.sync.invalidate()

@@ -116,7 +116,7 @@ def unsupported(graph: Graph, place: Callable[[Node], str]) -> list[str]:
         if node.op in ELEMENTWISE:
             why = _check_kernel(node)
         elif node.op not in LOWERINGS:
-            why = ""
+            why = str(node.attrs.get("target", ""))
         else:
             check = CHECKS.get(node.op)
             why = check(node) if check is not None else None

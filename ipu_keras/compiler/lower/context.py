@@ -168,7 +168,11 @@ class Context:
             return here
         outer = self.invariant.get(value)
         if outer is None:
-            return self.scope.copy(value, here, layout) if self.scope is not None else self.move(here, layout, value.itemsize)
+            return (
+                self.scope.copy(value, here, layout)
+                if self.scope is not None
+                else self.move(here, layout, value.itemsize)
+            )
         # What a loop only reads is brought into place once, before it.
         key = (value, layout.key)
         if key not in self.hoisted:

@@ -100,7 +100,7 @@ class Scope:
         return len(self.users.get(value, ())) + self.graph.outputs.count(value)
 
     def copy(self, value: Value, here: Located, layout: Layout) -> Located:
-        """The value moved to another layout; a copy made for a node just before (queries and keys, say) serves again."""
+        """The value moved to another layout; a copy that a node just before had (queries and keys) serves again."""
         made = self._copies.get(value)
         if made is not None and made[1].layout.key == layout.key and self.now - made[0] <= NEAR:
             self.ctx.held.add(made[1].var)

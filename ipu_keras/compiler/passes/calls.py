@@ -26,7 +26,16 @@ def rewrite_topk(b: Builder, node: Node) -> list[Value] | None:
     return [ops.slice(v, dim, 0, k) for v in made]
 
 
+def _same(b: Builder, node: Node) -> Value:
+    return node.inputs[0]
+
+
 CALLS: dict[str, Rule] = {
+    # Hints for a compiler that spreads arrays over devices: on one device they say nothing.
+    "Sharding": _same,
+    "SPMDFullToShardShape": _same,
+    "SPMDShardToFullShape": _same,
+    "annotate_device_placement": _same,
     "TopK": rewrite_topk,
     "Qr": rewrite_qr,
     "ProductOfElementaryHouseholderReflectors": rewrite_reflectors,

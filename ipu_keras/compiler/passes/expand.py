@@ -10,7 +10,12 @@ from ipu_keras.compiler.passes.choices import rewrite_map, rewrite_switch
 from ipu_keras.compiler.passes.fourier import rewrite_fft
 from ipu_keras.compiler.passes.linear_algebra import rewrite_cholesky, rewrite_triangular_solve
 from ipu_keras.compiler.passes.norm import rewrite_gradient, rewrite_inference, rewrite_training
-from ipu_keras.compiler.passes.numbers import rewrite_bitcast, rewrite_reduce_precision, rewrite_threefry
+from ipu_keras.compiler.passes.numbers import (
+    rewrite_bitcast,
+    rewrite_reduce_precision,
+    rewrite_short_philox,
+    rewrite_threefry,
+)
 from ipu_keras.compiler.passes.scatters import rewrite_scatter
 from ipu_keras.compiler.passes.tables import rewrite_gather
 from ipu_keras.graph.ir import Graph, Node, Value
@@ -59,7 +64,7 @@ RULES: dict[str, list[Rule]] = {
     "get-dimension-size": [rewrite_dimension_size],
     "map": [rewrite_map],
     "reduce-precision": [rewrite_reduce_precision],
-    "rng-bit-generator": [rewrite_threefry],
+    "rng-bit-generator": [rewrite_threefry, rewrite_short_philox],
     "topk": [rewrite_topk],
     "triangular-solve": [rewrite_triangular_solve],
     "gather": [rewrite_gather],

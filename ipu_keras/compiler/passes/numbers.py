@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ipu_keras.compiler.passes.builder import Builder
 from ipu_keras.compiler.passes.ops import Ops
 from ipu_keras.graph.ir import Node, Value
@@ -76,21 +78,43 @@ def _halves(ops: Ops, value: Value) -> tuple[Value, Value]:
     return ops.convert(value, "u32"), ops.convert(ops.op("shift-right-logical", value, 32), "u32")
 
 
+def _halved(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Which dimension ThreeFry's two words of a block run along, and the shape of the blocks."""
+    even = [d for d, n in enumerate(shape) if n % 2 == 0]
+    split = even[0] if even else max(range(len(shape)), key=lambda d: shape[d])
+    return split, (*shape[:split], -(-shape[split] // 2), *shape[split + 1 :])
+
+
 def rewrite_threefry(b: Builder, node: Node) -> list[Value] | None:
-    """rng-bit-generator with ThreeFry: the state is a key and a counter, as XLA's."""
+    """rng-bit-generator with ThreeFry: the state is a key and a counter, the blocks are laid out as XLA lays them."""
     ops, (state,) = Ops(b, node.where), node.inputs
     bits = node.results[1]
     if node.attrs["algorithm"] != 1 or state.shape != (2,) or state.dtype != "u64" or bits.itemsize not in (4, 8):
         return None
     key, counter = ops.slice(state, 0, 0, 1), ops.slice(state, 0, 1, 2)
-    size = bits.size
-    blocks = size if bits.itemsize == 8 else -(-size // 2)
+    shape = bits.shape or (1,)
+    split, half = _halved(shape) if bits.itemsize == 4 else (0, shape)
+    blocks = math.prod(half)
     numbers = ops.add(ops.spread(counter, (blocks,), (0,)), ops.line((blocks,), 0, "u64"))
     low_key, high_key = _halves(ops, ops.spread(key, (blocks,), (0,)))
     low, high = _threefry(ops, (low_key, high_key), _halves(ops, numbers))
     if bits.itemsize == 8:
-        wide = ops.op("or", ops.convert(low, "u64"), ops.op("shift-left", ops.convert(high, "u64"), 32))
-        made = ops.bits(wide, bits.dtype)
+        made = ops.op("or", ops.convert(low, "u64"), ops.op("shift-left", ops.convert(high, "u64"), 32))
     else:
-        made = ops.bits(ops.slice(ops.concat([low, high], 0), 0, 0, size), bits.dtype)
-    return [ops.concat([key, ops.add(counter, blocks)], 0), ops.reshape(made, *bits.shape)]
+        pair = (*half[: split + 1], 1, *half[split + 1 :])
+        both = ops.concat([ops.reshape(low, *pair), ops.reshape(high, *pair)], split + 1)
+        both = ops.reshape(both, *half[:split], 2 * half[split], *half[split + 1 :])
+        made = ops.slice(both, split, 0, shape[split])
+    new_state = ops.concat([key, ops.add(counter, blocks)], 0)
+    return [new_state, ops.reshape(ops.bits(made, bits.dtype), *bits.shape)]
+
+
+def rewrite_short_philox(b: Builder, node: Node) -> list[Value] | None:
+    """Philox with a state of two words: the counter's upper word is the key again, and is not handed on."""
+    ops, (state,) = Ops(b, node.where), node.inputs
+    if node.attrs["algorithm"] == 1 or state.shape != (2,) or state.dtype != "u64":
+        return None
+    long = ops.concat([ops.slice(state, 0, 0, 1), ops.reverse(state, 0)], 0)
+    types = [((3,), "u64"), *((v.shape, v.dtype) for v in node.results[1:])]
+    new_state, bits = b.add_node(Node(node.op, [long], types, node.attrs, node.where, node.name))
+    return [ops.slice(new_state, 0, 0, 2), bits]

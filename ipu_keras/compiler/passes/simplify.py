@@ -69,6 +69,7 @@ def _power(b: Builder, node: Node) -> Value | None:
     x, y = node.inputs
     if _is(y, 1):
         return x
+
     # As XLA's own simplifier does: a power costs a logarithm and an exponential.
     def times(a: Value, c: Value) -> Value:
         return b.add("multiply", [a, c], node.out.shape, node.out.dtype, {}, node.where)
