@@ -53,7 +53,7 @@ def bert(executions: int) -> Figures:
 
 
 def minilm(executions: int) -> Figures:
-    """A BERT of the size of all-MiniLM-L6 (6 layers, width 384, 22.7 M weights), batch 32 x 48 tokens: a train step."""
+    """A BERT of the size of all-MiniLM-L6 (6 layers, width 384, 22.7 M weights), batch 10 x 48 tokens: a train step."""
 
     def backbone() -> Any:
         import keras_hub
@@ -62,7 +62,7 @@ def minilm(executions: int) -> Figures:
             vocabulary_size=30522, num_layers=6, num_heads=12, hidden_dim=384, intermediate_dim=1536
         )
 
-    return _classifier_training(backbone, 30522, 32, 48, executions)
+    return _classifier_training(backbone, 30522, 10, 48, executions)
 
 
 RESNET_BATCH = 8

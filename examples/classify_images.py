@@ -27,6 +27,7 @@ from ipu_keras import IPUStrategy  # <- this
 keras_hub = data.keras_hub()
 
 BATCH = 40
+EPOCHS = 2
 STEPS_PER_EXECUTION = 5
 
 
@@ -81,18 +82,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer pictures")
     options = parser.parse_args()
     name, train, test = pictures(options.quick)
-    epochs = 3 if options.quick else 2
     print(f"Data        {name}: {len(train[0]):,} pictures to train on, {len(test[0]):,} others to test with")
 
     with IPUStrategy(target="gc200").scope():  # <- and this
         model = transformer(train[0].shape[1])
     print(f"Model       {model.count_params():,} weights, batch {BATCH}", flush=True)
     start = time.perf_counter()
-    model.fit(*train, batch_size=BATCH, epochs=epochs, verbose=2)
+    model.fit(*train, batch_size=BATCH, epochs=EPOCHS, verbose=2)
     trained_in = time.perf_counter() - start
     results = model.evaluate(*test, batch_size=BATCH, verbose=0, return_dict=True)
 
-    print(f"Accuracy    {results['accuracy']:.1%} on {len(test[0]):,} pictures not trained on, after {epochs} epochs")
+    print(f"Accuracy    {results['accuracy']:.1%} on {len(test[0]):,} pictures not trained on, after {EPOCHS} epochs")
     report.describe(model, BATCH, "pictures")
     print(f"Time        {trained_in:.1f} s to train with compiling")
     batches = tf.data.Dataset.from_tensor_slices(train).batch(BATCH, drop_remainder=True)
