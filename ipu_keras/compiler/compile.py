@@ -52,7 +52,7 @@ def compile_module(
     chip, opts = resolve(target), resolve_options(options)
     graph, bad = import_module(hlo_bytes)
     names = Names(layers)
-    found: list[str] = list(bad)
+    found = [f"{what} ({names.place_of(op_name)})" for what, op_name in bad]
 
     def check(stage: str, g: Graph) -> None:
         if stage == "simplify again":

@@ -29,8 +29,12 @@ class Names:
 
     def place(self, node: Node) -> str:
         """For messages: layer and op_name."""
-        layer, _ = self.locate(node.where)
-        where = _OWN_SCOPE.sub("", node.where)
+        return self.place_of(node.where)
+
+    def place_of(self, op_name: str) -> str:
+        """The same for an instruction's op_name."""
+        layer, _ = self.locate(op_name)
+        where = _OWN_SCOPE.sub("", op_name)
         return f"layer {layer}, {where}" if layer else where or "no name"
 
     def label(self, node: Node) -> str:

@@ -41,8 +41,13 @@ class _Importer:
         self.entry = module.entry_computation_id
         self.graph = Graph(module.name)
         self.regions: dict[int, Graph] = {}
-        self.unsupported: list[str] = []
+        self.unsupported: list[tuple[str, str]] = []
         self.wide: set[int] = set()  # constants of f64
+
+    def refuse(self, what: str, instruction: Any) -> None:
+        """Note something that no tile can hold, and the op_name that says where it comes from."""
+        text = f"{what} {instruction.opcode} {instruction.name}".strip()
+        self.unsupported.append((text, instruction.metadata.op_name))
 
     def typed(self, shape: Any, instruction: Any) -> tuple[tuple[int, ...], str]:
         dtype = self.types[shape.element_type]
@@ -50,11 +55,10 @@ class _Importer:
         if dtype == "f64" and instruction.opcode == "constant":
             return dims, "f32"  # XLA writes some f32 constants as f64 ones and a convert; see `node`
         if dtype not in DTYPES:
-            where = instruction.metadata.op_name or instruction.name
-            self.unsupported.append(f"dtype {dtype} of {instruction.opcode} {instruction.name} ({where})")
+            self.refuse(f"dtype {dtype} of", instruction)
             dtype = "f32"
         if any(shape.is_dynamic_dimension):
-            self.unsupported.append(f"dynamic shape of {instruction.opcode} {instruction.name}")
+            self.refuse("dynamic shape of", instruction)
         return dims, dtype
 
     def region(self, computation_id: int) -> Graph:
@@ -96,10 +100,10 @@ class _Importer:
             else:
                 env[instruction.id] = self.node(instruction, inputs, graph)
         if computation.root_id in self.wide:
-            self.unsupported.append(f"dtype f64 of the result of {computation.name}")
+            self.unsupported.append((f"dtype f64 of the result of {computation.name}", ""))
         root = env[computation.root_id]
         if arguments is None and computation_id == self.entry and _has_pair(root):
-            self.unsupported.append(f"dtype {COMPLEX} of a result of {computation.name}")
+            self.unsupported.append((f"dtype {COMPLEX} of a result of {computation.name}", ""))
         if arguments is None:
             graph.outputs = _flatten([root])
         return root
@@ -119,7 +123,7 @@ class _Importer:
         shape = instruction.shape
         is_tuple = self.types[shape.element_type] == "tuple"
         if self.types[shape.element_type] in ("token", "opaque_type"):
-            self.unsupported.append(f"{instruction.opcode} {instruction.name} ({instruction.metadata.op_name})")
+            self.refuse("", instruction)
             return inputs[0] if inputs else Node("token", [], [((), "pred")]).out
         shapes = _leaves(shape, self.types) if is_tuple else [shape]
         flat = _flatten(inputs)
@@ -187,8 +191,7 @@ class _Importer:
     def refuse_wide(self, instruction: Any) -> None:
         """An f64 constant may only become f32 at once."""
         if self.wide.intersection(instruction.operand_ids):
-            where = instruction.metadata.op_name or instruction.name
-            self.unsupported.append(f"dtype f64 of an operand of {instruction.opcode} {instruction.name} ({where})")
+            self.refuse("dtype f64 of an operand of", instruction)
 
     def attributes(self, i: Any) -> dict[str, Any]:
         op = i.opcode
@@ -335,14 +338,15 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) else tuple(int(v) for v in value)
 
 
-def import_module(serialized: bytes) -> tuple[Graph, list[str]]:
+def import_module(serialized: bytes) -> tuple[Graph, list[tuple[str, str]]]:
     """Read an HLO module.
 
     Args:
         serialized: bytes of an `HloModuleProto`.
 
     Returns:
-        The entry computation as a Graph, and a list of what no tile can hold (dtypes, dynamic shapes, tokens).
+        The entry computation as a Graph, and a list of what no tile can hold (dtypes, dynamic shapes, tokens),
+        each with the op_name that it has.
 
     Raises:
         UnsupportedError: the bytes are not an HLO module.
