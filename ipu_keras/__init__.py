@@ -20,13 +20,19 @@ from ipu_keras.frontend.counter import executions
 
 if TYPE_CHECKING:
     from ipu_keras import errors, hlo
+    from ipu_keras.debug import compare, rerun
     from ipu_keras.keras.strategy import IPUStrategy, IPUStrategyV1
 
 __version__ = "0.1.0"
-__all__ = ["IPUStrategy", "IPUStrategyV1", "__version__", "errors", "executions", "hlo"]
+__all__ = ["IPUStrategy", "IPUStrategyV1", "__version__", "compare", "errors", "executions", "hlo", "rerun"]
 
-_MODULES = ("errors", "hlo", "target")
-_NAMES = {"IPUStrategy": "ipu_keras.keras.strategy", "IPUStrategyV1": "ipu_keras.keras.strategy"}
+_MODULES = ("errors", "hlo", "jax", "target")
+_NAMES = {
+    "IPUStrategy": "ipu_keras.keras.strategy",
+    "IPUStrategyV1": "ipu_keras.keras.strategy",
+    "compare": "ipu_keras.debug",
+    "rerun": "ipu_keras.debug",
+}
 
 
 def __getattr__(name: str) -> Any:
