@@ -238,7 +238,7 @@ def _largest(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, tuple[int, ..
 
 
 def _alone(
-    tensor: Any, values: dict[Any, np.ndarray], target: Any, options: Any, path: Any
+    tensor: Any, layer: str, values: dict[Any, np.ndarray], target: Any, options: Any, path: Any
 ) -> tuple[float | None, Any]:
     """Run the operation alone on XLA's inputs, and save it."""
     op = tensor.op
