@@ -8,7 +8,7 @@ from tests.against_keras import check_training
 from tests.hub.configurations import CONFIGURATIONS, NotThere
 
 # An encoder, a decoder with experts, images. Of the others, about one runs each day: each takes ten seconds or more.
-ALWAYS = {"BertTextClassifier", "MixtralCausalLM", "ViTImageClassifier"}
+ALWAYS = {"BertTextClassifier", "MixtralCausalLM", "VGGImageClassifier"}
 TURNS = 38
 
 

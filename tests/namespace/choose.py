@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-TURNS = 5
+TURNS = 6
 
 
 def cases(names: Iterable[str], namespace: Any, always: Collection[str] = ()) -> list[Any]:
