@@ -65,9 +65,6 @@ def minilm(executions: int) -> Figures:
     return _classifier_training(backbone, 30522, 10, 48, executions)
 
 
-RESNET_BATCH = 8
-
-
 def _resnet(**options: Any) -> Any:
     import keras
 
@@ -80,17 +77,17 @@ def _resnet(**options: Any) -> Any:
 
 
 def resnet(executions: int) -> Figures:
-    """ResNet-50 on 64 x 64 pictures, batch 8: a train step with momentum."""
+    """ResNet-50 on 64 x 64 pictures, batch 4: a train step with momentum."""
     rng = np.random.default_rng(0)
-    x = rng.random((2 * RESNET_BATCH, 64, 64, 3), np.float32)
-    data = _repeated(x, rng.integers(0, 10, len(x), np.int32), RESNET_BATCH)
+    x = rng.random((8, 64, 64, 3), np.float32)
+    data = _repeated(x, rng.integers(0, 10, len(x), np.int32), 4)
     return training(_resnet, data, 2, min(executions, FEW))
 
 
 def resnet_forward(executions: int) -> Figures:
     """ResNet-50 on 64 x 64 pictures, batch 8: predict."""
-    x = np.random.default_rng(0).random((4 * RESNET_BATCH, 64, 64, 3), np.float32)
-    return predicting(_resnet, x, RESNET_BATCH, min(executions, FEW))
+    x = np.random.default_rng(0).random((32, 64, 64, 3), np.float32)
+    return predicting(_resnet, x, 8, min(executions, FEW))
 
 
 def lstm(executions: int) -> Figures:
