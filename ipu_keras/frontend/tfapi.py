@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -125,6 +126,9 @@ def call_in_this_thread(concrete: Any, *tensors: Any) -> Any:
         return concrete(*tensors)
 
 
+_TAKEN = frozenset(inspect.signature(ResourceVariable.__init__).parameters)
+
+
 def create_now(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
     """Creates a variable that a trace asks for at once, with its value.
 
@@ -140,7 +144,7 @@ def create_now(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         return next_creator(**kwargs)
     with tf.init_scope():
         # The class itself: tf.Variable would ask the creators, which init_scope keeps, again.
-        return ResourceVariable(**{key: given for key, given in kwargs.items() if given is not None})
+        return ResourceVariable(**{key: given for key, given in kwargs.items() if given is not None and key in _TAKEN})
 
 
 def without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:

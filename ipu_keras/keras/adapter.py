@@ -57,49 +57,49 @@ def check_backend() -> None:
 # --- models made in a scope ---------------------------------------------------------------------------------------
 
 _creation_lock = threading.RLock()
-_creation_users = 0
-_creation_saved: Any = None
+_creation_users: dict[type, int] = {}
+_creation_saved: dict[type, Any] = {}
 _local = threading.local()
 
 
 @contextlib.contextmanager
-def created_in(choose: Callable[[type], type]) -> Iterator[None]:
+def created_in(choose: Callable[[type], type], base: type = Model) -> Iterator[None]:
     """While open, models that this thread creates become instances of another class.
 
-    `Model.__new__` is replaced while any thread has a scope open and put back as it was, to the very object, when the
+    `base.__new__` is replaced while any thread has a scope open and put back as it was, to the very object, when the
     last one closes; in other threads the replacement does what the original does.
 
     Args:
         choose: gives for a model's class the one that its instance shall have.
+        base: the class of all models: Keras's, or that of another Keras.
     """
-    global _creation_users, _creation_saved
     stack = _local.__dict__.setdefault("choose", [])
     with _creation_lock:
-        if _creation_users == 0:
-            _creation_saved = vars(Model)["__new__"]
-            original = _creation_saved.__func__
+        if not _creation_users.get(base):
+            _creation_saved[base] = vars(base)["__new__"]
+            original = _creation_saved[base].__func__
 
             def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
                 instance = original(cls, *args, **kwargs)
-                choices = _local.__dict__.get("choose")
-                if choices:
-                    kind = choices[-1](type(instance))
+                chosen = [c for b, c in _local.__dict__.get("choose", ()) if b is base]
+                if chosen:
+                    kind = chosen[-1](type(instance))
                     if kind is not type(instance):
                         instance.__class__ = kind
                 return instance
 
-            type.__setattr__(Model, "__new__", staticmethod(__new__))
-        _creation_users += 1
-    stack.append(choose)
+            type.__setattr__(base, "__new__", staticmethod(__new__))
+        _creation_users[base] = _creation_users.get(base, 0) + 1
+    entry = (base, choose)
+    stack.append(entry)
     try:
         yield
     finally:
-        stack.remove(choose)
+        stack.remove(entry)
         with _creation_lock:
-            _creation_users -= 1
-            if _creation_users == 0:
-                type.__setattr__(Model, "__new__", _creation_saved)
-                _creation_saved = None
+            _creation_users[base] -= 1
+            if not _creation_users[base]:
+                type.__setattr__(base, "__new__", _creation_saved.pop(base))
 
 
 def scope_is_open() -> bool:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import one_device_strategy
 
 from ipu_keras.errors import ConfigError
-from ipu_keras.keras import adapter
+from ipu_keras.keras import adapter, keras2
 from ipu_keras.keras.model import model_class
 from ipu_keras.keras.refusals import InsideFunctionError, ModeError
 from ipu_keras.keras.run import FunctionRunner
@@ -99,7 +99,8 @@ class IPUStrategy(tf.distribute.Strategy):
         if not self._extend:
             yield self
             return
-        with adapter.created_in(functools.partial(model_class, self, cache=self._classes)):
+        choose = functools.partial(model_class, self, cache=self._classes)
+        with adapter.created_in(choose), keras2.created_in(self, self._classes):
             yield self
 
     def run(

@@ -90,18 +90,39 @@ class _Function:
             options=strategy.options,
             scopes=self._scopes,
             finish=self._finish,
-            prepare=(lambda specs: adapter.build_first(model, specs[0])) if kind == "train" else None,
+            prepare=self._prepare if kind == "train" else None,
             engine_options=strategy.engine_options,
         )
         self._last: tuple[Any, Any] | None = None
         self._lock = threading.Lock()
 
+    def _prepare(self, specs: Any) -> None:
+        adapter.build_first(self._model, specs[0])
+
+    def _traced_in(self, names: LayerNames) -> Any:
+        return adapter.trace_scopes(names, self._model)
+
     def _scopes(self, names: LayerNames) -> Any:
-        return _Remember(self, adapter.trace_scopes(names, self._model))
+        return _Remember(self, self._traced_in(names))
 
     def _finish(self, traced: Traced) -> None:
         adapter.name_owners(traced, self._tracer, self._model)
         self._tracer = None
+
+    def take(self, iterator: Iterable[Any]) -> list[Any]:
+        """Up to steps_per_execution batches.
+
+        Args:
+            iterator: of batches.
+        """
+        batches = []
+        source = iter(iterator)
+        for _ in range(int(self._model.steps_per_execution)):
+            try:
+                batches.append(next(source))
+            except (StopIteration, tf.errors.OutOfRangeError):
+                break
+        return batches
 
     def _read(self, batch: Any) -> _Batch:
         leaves = [data.leaf_array(leaf, self._what) for leaf in tf.nest.flatten(batch)]
@@ -169,7 +190,13 @@ class _Remember:
 
 
 class StepFunction(_Function):
-    """Replaces Keras's ``train_function`` or ``test_function``."""
+    """Replaces Keras's ``train_function`` or ``test_function``.
+
+    Attributes:
+        steps: of the last execution.
+    """
+
+    steps = 0
 
     def __call__(self, iterator: Iterable[Any]) -> Any:
         """Takes steps_per_execution batches, runs them as one execution, returns the last step's logs.
@@ -181,16 +208,10 @@ class StepFunction(_Function):
             StopIteration: there is no batch left.
             DataError: the batches do not fit a device program.
         """
-        batches = []
-        source = iter(iterator)
-        for _ in range(self._model.steps_per_execution):
-            try:
-                batch = next(source)
-            except (StopIteration, tf.errors.OutOfRangeError):
-                break
-            batches.append(self._read(batch))
+        batches = [self._read(batch) for batch in self.take(iterator)]
         if not batches:
             raise StopIteration
+        self.steps = len(batches)
         program, results, _ = self._run(batches)[-1]
         return program.pack(results, _last_step)
 

@@ -1,0 +1,177 @@
+"""tf_keras (Keras 2) models in the scope: the same sessions as Keras's, behind Keras 2's hooks.
+
+The only file that touches tf_keras; it is imported when a scope opens in a program that uses that package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ipu_keras.frontend.layers import LayerNames
+from ipu_keras.frontend.scopes import ScopeTracer
+from ipu_keras.frontend.trace import Traced
+from ipu_keras.keras import adapter
+from ipu_keras.keras.refusals import ModeError
+from ipu_keras.keras.training import CallRules, PredictFunction, StepFunction
+
+if TYPE_CHECKING:
+    from ipu_keras.keras.strategy import IPUStrategy
+
+__all__ = ["created_in"]
+
+
+@contextlib.contextmanager
+def created_in(strategy: IPUStrategy, cache: dict[type, type]) -> Iterator[None]:
+    """While open, tf_keras models that this thread creates are the strategy's; nothing if tf_keras is not in use.
+
+    Args:
+        strategy: the strategy of the scope.
+        cache: the strategy's classes made so far.
+    """
+    tf_keras = sys.modules.get("tf_keras")
+    if tf_keras is None or not hasattr(tf_keras, "Model"):
+        yield
+        return
+    with adapter.created_in(functools.partial(_model_class, strategy, cache), tf_keras.Model):
+        yield
+
+
+def _model_class(strategy: IPUStrategy, cache: dict[type, type], kind: type) -> type:
+    base: Any = kind._ipu_base if issubclass(kind, Keras2Model) else kind
+    made = cache.get(base)
+    if made is None:
+        namespace = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+        namespace.update(_ipu_strategy=strategy, _ipu_base=base)
+        made = cache[base] = type(base)(base.__name__, (Keras2Model, base), namespace)
+    return made
+
+
+class Keras2Model:
+    """Mixed in before the class of a tf_keras model that is made in the scope."""
+
+    _ipu_strategy: IPUStrategy
+    _ipu_base: type
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Outside every scope (a clone, a config) the class makes what its name says, a plain model."""
+        if adapter.scope_is_open():
+            return super().__new__(cls, *args, **kwargs)
+        return cls._ipu_base(*args, **kwargs)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Makes the function that runs `train_step` on the device."""
+        return _make(self, "train", force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Makes the function that runs `test_step` on the device."""
+        return _make(self, "test", force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Makes the function that runs `predict_step` on the device."""
+        return _make(self, "predict", force)
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """As tf_keras's; every batch has to be of the same shape."""
+        with _calling(self, "fit"):
+            return super().fit(*args, **kwargs)  # type: ignore[misc]
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As tf_keras's; every batch has to be of the same shape."""
+        with _calling(self, "evaluate"):
+            return super().evaluate(*args, **kwargs)  # type: ignore[misc]
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """As tf_keras's; every batch has to be of the same shape."""
+        with _calling(self, "predict"):
+            return super().predict(*args, **kwargs)  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def _calling(model: Any, what: str) -> Iterator[None]:
+    own = model.__dict__  # past Keras's tracking of attributes
+    outer = own.get("_ipu_rules")
+    own["_ipu_rules"] = CallRules(what, model._ipu_strategy.partial_batch == "compile")
+    try:
+        yield
+    finally:
+        own["_ipu_rules"] = outer
+
+
+def _make(model: Any, kind: str, force: bool) -> Any:
+    if getattr(model, "_run_eagerly", False):
+        raise ModeError(
+            "run_eagerly=True cannot be had on an IPU, which runs compiled programs only. To debug, call the model "
+            "(model(x) runs on the host), or make it outside the strategy's scope."
+        )
+    name = f"{kind}_function"
+    current = getattr(model, name)
+    if current is None or force:
+        current = _Predict(model, kind) if kind == "predict" else _Step(model, kind)
+        setattr(model, name, current)
+    return current
+
+
+class _Keras2Function:
+    """What is different in tf_keras: how a step is prepared and named."""
+
+    _model: Any
+
+    def _prepare(self, specs: Any) -> None:
+        optimizer = self._model.optimizer
+        if self._model.built and hasattr(optimizer, "build"):
+            optimizer.build(self._model.trainable_variables)
+
+    def _traced_in(self, names: LayerNames) -> Any:
+        return _layer_scopes(names)
+
+    def _finish(self, traced: Traced) -> None:
+        for parameter, variable in traced.variables.items():
+            name = variable.name.split(":")[0]
+            traced.names.variables[parameter] = (name, f"{self._model.name}/{name.rpartition('/')[0]}")
+
+
+class _Step(_Keras2Function, StepFunction):
+    """tf_keras's ``train_function`` or ``test_function``."""
+
+    def __call__(self, iterator: Any) -> Any:
+        """Takes steps_per_execution batches and runs them as one execution."""
+        logs = super().__call__(iterator)
+        counter = getattr(self._model, f"_{self._kind}_counter", None)
+        if counter is not None:
+            counter.assign_add(self.steps)
+        return logs
+
+
+class _Predict(_Keras2Function, PredictFunction):
+    """tf_keras's ``predict_function``, which gets the iterator."""
+
+    def __call__(self, iterator: Any) -> Any:
+        """Takes steps_per_execution batches and predicts them as one execution."""
+        batches = self.take(iterator)
+        if not batches:
+            raise StopIteration
+        self._model._predict_counter.assign_add(len(batches))
+        return super().__call__(batches)
+
+
+@contextlib.contextmanager
+def _layer_scopes(names: LayerNames) -> Iterator[ScopeTracer]:
+    """While open, tf_keras layers open name scopes of ours; see `adapter.trace_scopes`."""
+    layer_class = sys.modules["tf_keras"].layers.Layer
+    tracer, method = ScopeTracer(), layer_class.__call__
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with tracer.layer(self, self.name):
+            return method(self, *args, **kwargs)
+
+    layer_class.__call__ = call
+    try:
+        yield tracer
+    finally:
+        layer_class.__call__ = method
+        names.scopes.update(tracer.scopes)
