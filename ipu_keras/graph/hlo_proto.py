@@ -13,8 +13,8 @@ from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.complex import COMPLEX, FFT_KINDS, FLAT, Pair, complex_node
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 
-_ALIASES = {"copy", "optimization-barrier", "copy-start", "copy-done", "domain", "add-dependency"}
-_COLLECTIVES = {
+ALIASES = {"copy", "optimization-barrier", "copy-start", "copy-done", "domain", "add-dependency"}
+COLLECTIVES = {
     "all-reduce",
     "all-gather",
     "all-to-all",
@@ -91,9 +91,9 @@ class _Importer:
                 env[instruction.id] = inputs
             elif op == "get-tuple-element":
                 env[instruction.id] = inputs[0][instruction.tuple_index]
-            elif op in _ALIASES:
+            elif op in ALIASES:
                 env[instruction.id] = inputs[0]
-            elif op in _COLLECTIVES and self.same_shapes(instruction.shape, inputs):
+            elif op in COLLECTIVES and self.same_shapes(instruction.shape, inputs):
                 env[instruction.id] = inputs[0] if len(inputs) == 1 else inputs
             elif op == "call":
                 env[instruction.id] = self.body(instruction.called_computation_ids[0], inputs, graph)

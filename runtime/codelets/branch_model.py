@@ -14,6 +14,7 @@ class Branch:
     """Parameters: the step to go to when the flag is 0. Columns: tile, offset of the flag (one byte)."""
 
     name = "branch"
+    source = "programming model: the predicate travels to all tiles"
     code_bytes = 0
 
     def operands(self, g: GroupView) -> list[Operand]:

@@ -52,6 +52,7 @@ class Conv:
     """Batches, groups, up to three spatial dimensions."""
 
     name = "convPartial"
+    source = "poplibs poplin/PerformanceEstimation.hpp (AMP 1x1 and nx1)"
     code_bytes = 2048  # [unvalidated] hardware.md 5.1
 
     def _dims(self, g: GroupView) -> tuple[int, list[Ints], list[Ints], list[Ints]]:

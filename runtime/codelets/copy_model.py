@@ -130,6 +130,7 @@ class Copy:
     """Rows of strided copies."""
 
     name = "copy"
+    source = "poplibs memcpy rate; poplin/ConvModel.cpp for rearrangements"
     code_bytes = 0
 
     def span(self, g: GroupView, side: int) -> Operand:

@@ -73,6 +73,7 @@ class Dot:
     """Batches of [m, k] x [k, n]."""
 
     name = "dotPartial"
+    source = "poplibs poplin/PerformanceEstimation.hpp (AMP)"
     code_bytes = 1536  # [unvalidated] hardware.md 5.1: AMP codelets 0.5 to 2 KiB
 
     def operands(self, g: GroupView) -> list[Operand]:

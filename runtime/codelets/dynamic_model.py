@@ -14,6 +14,7 @@ class Dynamic:
     """dynamic-slice and dynamic-update-slice."""
 
     name = "dynamicSlice"
+    source = "poplibs popops/PerformanceEstimation.cpp (DynamicSlice)"
     code_bytes = 384  # [unvalidated]
 
     def _sizes(self, g: GroupView) -> tuple[int, Ints, Ints]:

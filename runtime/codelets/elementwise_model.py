@@ -162,6 +162,7 @@ class Map:
     """A fused element-wise expression."""
 
     name = "map"
+    source = "poplibs popops/PerformanceEstimation.cpp, operation by operation"
     code_bytes = 512  # [unvalidated] hardware.md 5.1: 100 B to 2 KiB a vertex type
 
     def _parts(self, g: GroupView) -> tuple[int, int, int, Any]:

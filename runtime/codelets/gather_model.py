@@ -22,6 +22,7 @@ class Gather:
     """multiSlice."""
 
     name = "multiSlice"
+    source = "poplibs popops/PerformanceEstimation.cpp (MultiSlice)"
     code_bytes = 512  # [unvalidated]
 
     def operands(self, g: GroupView) -> list[Operand]:
@@ -53,6 +54,7 @@ class Scatter:
     """multiUpdate, multiUpdateAdd."""
 
     name = "multiUpdate"
+    source = "poplibs popops/PerformanceEstimation.cpp (MultiUpdateAdd)"
     code_bytes = 512  # [unvalidated]
 
     def operands(self, g: GroupView) -> list[Operand]:

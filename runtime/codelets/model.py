@@ -34,6 +34,7 @@ class CodeletModel(Protocol):
     """See `registry`."""
 
     name: str
+    source: str
     code_bytes: int
 
     def operands(self, g: GroupView) -> list[Operand]:

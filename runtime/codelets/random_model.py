@@ -19,6 +19,7 @@ class Philox:
     """Ten rounds for four words."""
 
     name = "philox"
+    source = ""
     code_bytes = 384  # [unvalidated]
 
     def _elements(self, g: GroupView) -> tuple[int, Ints]:
@@ -52,6 +53,7 @@ class PhiloxNext:
     """The counter's advance: one 128-bit addition by one worker."""
 
     name = "philoxNext"
+    source = ""
     code_bytes = 96  # [unvalidated]
 
     def operands(self, g: GroupView) -> list[Operand]:

@@ -33,6 +33,7 @@ class Reduce:
     """One operation over some dimensions of a block."""
 
     name = "reduce"
+    source = "poplibs popops/ReductionCycles (PerformanceEstimation.cpp)"
     code_bytes = 768  # [unvalidated]
 
     def operands(self, g: GroupView) -> list[Operand]:
@@ -76,6 +77,7 @@ class Variadic:
     """A region of several operands over some dimensions: the index of the largest element, say."""
 
     name = "reduceRegion"
+    source = ""
     code_bytes = 768  # [unvalidated]
 
     def _body(self, g: GroupView) -> Any:

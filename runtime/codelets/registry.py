@@ -2,6 +2,7 @@
 
 A model is an object with
     name                    of the vertex type in reports
+    source                  of the cycle formula; "" for one of our own making, which is unvalidated
     code_bytes              of the codelet on a tile that uses it
     operands(g)             -> [(byte offset, bytes, mode)], arrays over the rows; mode "r", "w" or "rw"
     cycles(g, target)       -> cycles of each row's vertex, by the formulas of the chip's own estimators

@@ -14,6 +14,7 @@ class Sort:
     """Lines of a block, each sorted by one worker."""
 
     name = "sort"
+    source = "poplibs popops (HeapSort vertices)"
     code_bytes = 768  # [unvalidated]
 
     def operands(self, g: GroupView) -> list[Operand]:

@@ -15,6 +15,7 @@ class Window:
     """reduce-window."""
 
     name = "reduceWindow"
+    source = "poplibs popnn/PerformanceEstimation.hpp (pooling)"
     code_bytes = 640  # [unvalidated]
     backward = False
     columns = 3  # of each dimension
@@ -61,6 +62,7 @@ class SelectScatter(Window):
     """select-and-scatter."""
 
     name = "selectAndScatter"
+    source = "poplibs popnn/PerformanceEstimation.hpp (pooling, backward)"
     code_bytes = 768  # [unvalidated]
     backward = True
     columns = 5

@@ -35,6 +35,7 @@ from ipu_keras.compiler.lower.window import (
 )
 from ipu_keras.graph.elementwise import ELEMENTWISE, kernel_op
 from ipu_keras.graph.ir import Graph, Node
+from ipu_runtime.codelets import registry
 
 LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
     "map": lower_map,
@@ -67,14 +68,47 @@ def lower(ctx: Context, node: Node) -> None:
     LOWERINGS[node.op](ctx, node)
 
 
+PRODUCT_DTYPES = {
+    "dot": ("s8", "u8", "s32", "u32", "f16", "f32"),
+    "convolution": ("f16", "f32"),
+}
+"""Operand dtypes of products."""
+
+
 def _check_product(node: Node) -> str | None:
     dtypes = {v.dtype for v in node.inputs}
-    allowed = {"f32", "f16"} if node.op == "convolution" else {"f32", "f16", "s8", "u8", "s32", "u32"}
-    if len(dtypes) != 1 or not dtypes <= allowed:
+    if len(dtypes) != 1 or not dtypes <= set(PRODUCT_DTYPES[node.op]):
         return f"operands of {' and '.join(sorted(dtypes))}"
     if node.op == "convolution" and len(node.attrs.get("window", ())) > 3:
         return "more than three spatial dimensions"
     return None
+
+
+VERTICES: dict[str, tuple[int, ...]] = {
+    "map": (registry.MAP,),
+    "constant": (),
+    "reshape": (),
+    "transpose": (),
+    "broadcast": (registry.COPY,),
+    "slice": (registry.COPY,),
+    "reverse": (registry.COPY,),
+    "pad": (registry.COPY,),
+    "concatenate": (registry.COPY,),
+    "reduce": (registry.REDUCE, registry.VARIADIC),
+    "reduce-window": (registry.WINDOW,),
+    "select-and-scatter": (registry.SELECT_SCATTER,),
+    "dot": (registry.DOT, registry.REDUCE),
+    "convolution": (registry.CONV, registry.REDUCE),
+    "gather": (registry.GATHER,),
+    "scatter": (registry.SCATTER,),
+    "rng-bit-generator": (registry.PHILOX, registry.PHILOX_NEXT),
+    "sort": (registry.SORT,),
+    "dynamic-slice": (registry.DYNAMIC,),
+    "dynamic-update-slice": (registry.DYNAMIC,),
+    "while": (registry.BRANCH,),
+    "conditional": (registry.BRANCH,),
+}
+"""Codelets that an operation becomes; none where nothing moves before a reader wants it."""
 
 
 CHECKS: dict[str, Callable[[Node], str | None]] = {
