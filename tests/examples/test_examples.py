@@ -102,6 +102,7 @@ def test_generate_text():
     assert most_frequent + 5 < accuracy < 90
     assert 1 < figures(output, rf"perplexity {NUMBER}")[0] < 20
     check_step(output)
+    check_emulation(output)
     for title in ("Greedy", "Top 5"):
         assert figures(output, rf"{title} +{NUMBER} device execution")[0] >= 1
     written = re.findall(r"""^ +['"](The |When a |It is )(.+)['"]$""", output, re.M)
