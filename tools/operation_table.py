@@ -35,9 +35,9 @@ before anything runs, all of it at once, with the Keras layers it comes from (`i
 
 **Dtypes.** `pred s8 u8 s16 u16 s32 u32 s64 u64 f16 f32`. 64-bit integers of the host are narrowed to 32 bits on the
 way to the tiles, checked value by value; inside a program arithmetic on them is exact. Complex numbers (`c64`) exist
-inside a program, as pairs of `f32`; a program takes and gives none. Refused by name: `f64` (but for constants that become
-`f32` at once), `bf16`, which the chip's own front end refuses, 8-bit floats, `c128`, strings, and shapes known only at
-run time.
+inside a program, as pairs of `f32`; a program takes and gives none. Refused by name: `f64` (but for constants that
+become `f32` at once), `bf16`, which the chip's own front end refuses, 8-bit floats, `c128`, strings, and shapes known
+only at run time.
 """
 
 
@@ -84,8 +84,8 @@ def document() -> str:
         [
             INTRODUCTION,
             "## Element-wise\n",
-            "`x`: runs, cycles by the tables that poplibs publishes (popops/PerformanceEstimation.cpp); `x*`: runs, cycles",
-            "*unvalidated*. A chain of them is one vertex on each tile.\n",
+            "`x`: runs, cycles by the tables that poplibs publishes (popops/PerformanceEstimation.cpp); `x*`: runs,",
+            "cycles *unvalidated*. A chain of them is one vertex on each tile.\n",
             *elementwise(),
             "\n## With vertices of their own\n",
             "The cycles of the exchange that brings operands together come on top (see [timing](timing.md)).\n",
@@ -95,7 +95,7 @@ def document() -> str:
             f"- {names(op for op in RULES if op not in plain)}, `map`",
             f"- `custom-call` with the targets {names(CALLS)}",
             f"- without any step: {names(ALIASES, ('call', 'tuple', 'get-tuple-element'))}",
-            f"- of one replica, so that they give back what they get: {names(COLLECTIVES)}, `replica-id`, `partition-id`",
+            f"- of one replica, which gets back what it gives: {names(COLLECTIVES)}, `replica-id`, `partition-id`",
             f"- on complex numbers: {names(PARTWISE, COMPLEX_ONLY, FLAT)}, and `fft` ({names(FFT_KINDS)})\n",
         ]
     )

@@ -18,7 +18,7 @@ def check_memory(program: Program) -> None:
     lines = [
         f"{program.header['name']} does not fit {program.header['target']['name']}: tile {tile} needs {need:,} bytes "
         f"and has {have:,} ({need - have:,} too many; {over} of {len(report.by_tile)} tiles overflow).",
-        f"Largest on tile {tile}:",
+        f"Largest on tile {tile} when it is fullest:",
     ]
     for tensor in largest_on_tile(program, tile):
         layer = f" of layer {tensor.layer}" if tensor.layer else ""

@@ -99,7 +99,7 @@ def _proportions(shares: list[float], total: float) -> list[float]:
 
 def _exchange(rates: _Rates, groups: list[Any], tiles: int) -> StepCycles:
     """Send and receive run together; copies inside a tile and rearrangements are vertices before and after."""
-    received, sent, pieces, rearranged = (np.zeros(tiles) for _ in range(4))
+    received, sent, pieces, before, after = (np.zeros(tiles) for _ in range(5))
     weights = []
     for g in groups:
         size = int(g.params[1])
@@ -112,15 +112,16 @@ def _exchange(rates: _Rates, groups: list[Any], tiles: int) -> StepCycles:
         sent += np.bincount(*copy_model.sends(g), tiles)
         # hardware.md 3.8: an on-tile copy of one run at 8 B a cycle.
         plain = np.where(far | (how.local > 0), 0, nbytes / rates.memcpy_bytes_per_cycle)
-        rearranged += np.bincount(dst, plain + copy_model.rearrange_cycles(how.after + how.local, size), tiles)
-        rearranged += np.bincount(src, copy_model.rearrange_cycles(how.before, size), tiles)
+        after += np.bincount(dst, plain + copy_model.rearrange_cycles(how.after + how.local, size), tiles)
+        before += np.bincount(src, copy_model.rearrange_cycles(how.before, size), tiles)
         weights.append(float(nbytes.sum() + 12 * how.fragments.sum()))
     wire = np.maximum(received, sent) / rates.exchange_bytes_per_cycle + rates.fragment_cycles * pieces
     top = int(np.ceil(wire.max(initial=0)))
     exchange = top + rates.exchange_fixed_cycles if top else 0
-    compute = int(np.ceil(rearranged.max(initial=0)))
-    syncs = rates.sync_cycles * ((1 if exchange else 0) + (1 if compute else 0))
-    busy = wire + rearranged
+    vertices = [int(np.ceil(v.max(initial=0))) for v in (before, after)]
+    compute = sum(vertices)
+    syncs = rates.sync_cycles * sum(1 for phase in (exchange, *vertices) if phase)
+    busy = wire + before + after
     total = syncs + exchange + compute
     return StepCycles(
         EXCHANGE,

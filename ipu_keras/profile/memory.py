@@ -151,9 +151,16 @@ def bytes_on_tile(program: Program, tile: int) -> tuple[int, int]:
 
 
 def largest_on_tile(program: Program, tile: int, most: int = 8) -> list[Tensor]:
-    """The largest variables on a tile."""
+    """The largest variables that live on a tile when it is fullest."""
     owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
     here = np.flatnonzero(program.cells[:, 0] == tile)
+    first, last = program.variables[owner[here], 1], program.variables[owner[here], 2]
+    sizes, steps = program.cells[here, 2].astype(np.int64), len(program.steps)
+    change = np.zeros(steps + 1, np.int64)
+    np.add.at(change, first, sizes)
+    np.add.at(change, np.minimum(last + 1, steps), -sizes)
+    fullest = int(np.cumsum(change).argmax())
+    here = here[(first <= fullest) & (fullest <= last)]
     order = here[np.argsort(-program.cells[here, 2], kind="stable")][:most]
     found = []
     for at in order.tolist():

@@ -88,7 +88,7 @@ def _side_runs(counts: list[Ints], strides: list[Ints], rows: int) -> Ints:
 def crossing(
     far: NDArray[np.bool_], counts: list[Ints], dst_strides: list[Ints], src_strides: list[Ints], itemsize: int
 ) -> Crossing:
-    """Decide how copies cross: as they lie, or as fewer runs that one of the two sides rearranges.
+    """Decide how copies cross: as they lie, or as fewer runs that one side rearranges, or both.
 
     Args:
         far: which copies go from one tile to another.
@@ -108,12 +108,17 @@ def crossing(
     # Words are the unit of the wire: a fragment is a run of at least one word.
     words = -(-nbytes // 4)
     direct, fewer = np.minimum(direct, words), np.minimum(np.minimum(out, into), words)
-    via = far & (FRAGMENT_PRICE * (direct - fewer) > rearrange_cycles(nbytes, itemsize))
+    # Three ways: as they lie; as the side with fewer runs has them, put in order on the other; as one run, put in
+    # order on both.
+    order = rearrange_cycles(nbytes, itemsize)
+    prices = np.stack([FRAGMENT_PRICE * direct, FRAGMENT_PRICE * fewer + order, FRAGMENT_PRICE + 2 * order])
+    way = np.where(far, prices.argmin(0), -1)
     zero = np.zeros(rows, np.int64)
+    pieces = np.where(way == 0, direct, np.where(way == 1, fewer, np.minimum(words, 1)))
     return Crossing(
-        np.where(far, np.where(via, fewer, direct), zero),
-        np.where(via & (into < out), nbytes, zero),
-        np.where(via & (into >= out), nbytes, zero),
+        np.where(far, pieces, zero),
+        np.where((way == 2) | ((way == 1) & (into < out)), nbytes, zero),
+        np.where((way == 2) | ((way == 1) & (into >= out)), nbytes, zero),
         np.where(~far & (direct > 1), nbytes, zero),
     )
 

@@ -334,8 +334,9 @@ EXCHANGES = {
     "strided at the receiver": ([copies([0], [1], [0], [0], [([10], [5], [3]), ([3], [1], [1])])], 30 + 3 + 30, 38),
     # Long runs cross as they lie: three fragments cost less than to lay 150 words out.
     "few long runs": ([copies([0], [1], [0], [0], [([3], [50], [90]), ([50], [1], [1])])], 150 + 3 * 3 + 30, 0),
-    # Gaps on both sides: no side has fewer runs, so each of the ten is a fragment.
-    "gaps on both sides": ([copies([0], [1], [0], [0], [([10], [4], [5]), ([3], [1], [1])])], 30 + 10 * 3 + 30, 0),
+    # Gaps on both sides: three runs are three fragments; ten short ones are put in order on both sides, and are one.
+    "gaps on both sides": ([copies([0], [1], [0], [0], [([3], [9], [8]), ([7], [1], [1])])], 21 + 3 * 3 + 30, 0),
+    "crumbs on both sides": ([copies([0], [1], [0], [0], [([30], [3], [5]), ([1], [1], [1])])], 30 + 3 + 30, 38 + 38),
     # Single halves: 10 pieces of 2 B are 5 words.
     "sub-word": ([copies([0], [1], [0], [0], [([10], [1], [7])], 2)], 5 + 3 + 30, 13),
     "on the tile only": ([copies([1], [1], [0], [400], run_of(200))], 0, 100),
@@ -348,8 +349,8 @@ def test_exchange(name):
     groups, exchange, compute = EXCHANGES[name]
     (step,) = step_cycles(program_of(EXCHANGE, groups, Target("four", tiles=4)))
     assert (step.exchange, step.compute) == (exchange, compute)
-    # A sync before the exchange, and one before the compute set that rearranges.
-    assert step.sync == 100 * ((exchange > 0) + (compute > 0))
+    # A sync before the exchange, and one before each compute set that rearranges.
+    assert step.sync == 100 * ((exchange > 0) + (2 if name == "crumbs on both sides" else compute > 0))
     assert sum(step.by_group) == pytest.approx(step.total)
 
 
