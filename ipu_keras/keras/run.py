@@ -15,8 +15,9 @@ from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced
 from ipu_keras.keras import adapter
+from ipu_keras.keras.feeding import Feeding, has_iterator
 from ipu_keras.keras.refusals import Float64Error, NotCompiledError
-from ipu_keras.keras.session import Session
+from ipu_keras.keras.session import Program, Session
 
 __all__ = ["FunctionRunner", "GenerateFunction"]
 
@@ -49,6 +50,7 @@ class FunctionRunner:
                 "plain Python function. Decorate it with @tf.function."
             )
         self._function = weakref.ref(function)
+        self._how = (target, options, engine_options)
         self._name = str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
         self._make = lambda step: Session(
             step,
@@ -63,6 +65,7 @@ class FunctionRunner:
         self._tracer: Any = None
         self._pending: tuple[Any, Any] = ((), {})
         self._sessions: dict[Any, tuple[Session, Any]] = {}
+        self._feeding: Feeding | None = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the function.
@@ -71,29 +74,48 @@ class FunctionRunner:
             args: its positional arguments.
             kwargs: its keyword arguments.
         """
-        leaves = tf.nest.flatten((args, kwargs))
+        if has_iterator((args, kwargs)):
+            return self._fed((args, kwargs))
+        program, arrays = self.program(args, kwargs)
+        return program.pack(program.run([a[None] for a in arrays], 1), _first_step)
+
+    def program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[np.ndarray]]:
+        """The program for these arguments, and the arrays among them that are sent to it.
+
+        Args:
+            args: positional arguments.
+            kwargs: keyword arguments.
+        """
         arrays: list[np.ndarray] = []
         fixed: list[Any] = []
-        for number, leaf in enumerate(leaves):
+        for number, leaf in enumerate(tf.nest.flatten((args, kwargs))):
             array = self._array(leaf, number)
             fixed.append(_HOLE if array is not None else leaf)
             if array is not None:
                 arrays.append(array)
         session = self._session(args, kwargs, fixed)
-        data = tuple(arrays)
         self._pending = (args, kwargs)
-        program = session.program(data, tuple((a.shape, a.dtype) for a in arrays))
-        return program.pack(program.run([a[None] for a in arrays], 1), _first_step)
+        return session.program(tuple(arrays), tuple((a.shape, a.dtype) for a in arrays)), arrays
+
+    def _fed(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+        if self._feeding is None:
+            function = self._function()
+            if function is None or not hasattr(function, "get_concrete_function"):
+                raise UnsupportedError(
+                    f"{self._name} is a concrete function, which takes no iterator; hand over the tf.function.",
+                    ["an iterator for a concrete function"],
+                )
+            self._feeding = Feeding(function, self._around, self._name)
+        return self._feeding(arguments)
+
+    def _around(self, function: Any) -> FunctionRunner:
+        """A runner like this one for a function that calls this one's, and that nobody else holds."""
+        made = FunctionRunner(function, *self._how, model=self._model())
+        made._function = lambda: function  # type: ignore[method-assign,assignment]
+        return made
 
     def _array(self, leaf: Any, number: int) -> np.ndarray | None:
         """The array that is sent to the device, None for a value that is compiled in."""
-        if isinstance(leaf, tf.data.Iterator):
-            raise UnsupportedError(
-                f"{self._name}: an iterator over a dataset as argument of strategy.run is not supported yet. "
-                "Pull the batches "
-                "in Python and pass them as arrays.",
-                ["iter(dataset) in strategy.run"],
-            )
         if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
             raise DataError(f"{self._name}: argument {number} is a {type(leaf).__name__}, which has no fixed shape.")
         if isinstance(leaf, (np.ndarray, np.generic)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -50,7 +50,7 @@ class Program:
         Returns:
             flat output index -> array with a leading axis of length `repeat`.
         """
-        feeds = {parameter: leaves[i] for parameter, i in self._feeds}
+        feeds = self.feeds_of(leaves)
         try:
             self.sync.upload()
             results = self.engine.run(feeds, repeat)
@@ -63,6 +63,14 @@ class Program:
             self.sync.invalidate()
             raise
         return results
+
+    def feeds_of(self, leaves: Sequence[np.ndarray | None]) -> dict[int, np.ndarray | None]:
+        """The flat data by entry parameter.
+
+        Args:
+            leaves: as for `run`.
+        """
+        return {parameter: leaves[i] for parameter, i in self._feeds}
 
     def pack(self, results: dict[int, np.ndarray], convert: Callable[[np.ndarray], Any]) -> Any:
         """The step's result structure.

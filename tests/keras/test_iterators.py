@@ -1,0 +1,88 @@
+"""`next(iterator)` in a function on the device: loops, several iterators, and the data's end."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import ipu_keras
+from ipu_keras import IPUStrategy, errors
+
+X = np.arange(60, dtype=np.float32).reshape(20, 3)
+Y = np.arange(20, dtype=np.int64)
+
+
+def dataset(batch=2):
+    return tf.data.Dataset.from_tensor_slices({"x": X, "y": Y}).batch(batch, drop_remainder=True)
+
+
+def test_a_training_loop_takes_the_batches_that_it_asks_for():
+    strategy, w = IPUStrategy(), tf.Variable(tf.ones((3, 1)))
+
+    @tf.function
+    def train(iterator, steps):
+        total = 0.0
+        for _ in tf.range(steps):
+            batch = next(iterator)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((batch["x"] @ w - tf.cast(batch["y"], tf.float32)[:, None]) ** 2)
+            w.assign_sub(1e-5 * tape.gradient(loss, w))
+            total += loss
+        return total
+
+    with strategy.scope():
+        iterator = iter(dataset())
+        before = ipu_keras.executions()
+        losses = [float(strategy.run(train, args=(iterator, 3))) for _ in range(3)]
+    assert ipu_keras.executions() - before <= 4  # three, and one to see how many batches it takes
+
+    v = np.ones((3, 1))
+    expected = []
+    for first in (0, 6, 12):
+        total = 0.0
+        for at in range(first, first + 6, 2):
+            x, y = X[at : at + 2].astype(float), Y[at : at + 2, None]
+            total += ((x @ v - y) ** 2).mean()
+            v = v - 1e-5 * 2 * x.T @ (x @ v - y) / 2
+        expected.append(total)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_allclose(w.numpy(), v, rtol=1e-5)
+    with pytest.raises(tf.errors.OutOfRangeError, match="takes 3 batches, the dataset has 1"):
+        strategy.run(train, args=(iterator, 3))
+    np.testing.assert_allclose(w.numpy(), v, rtol=1e-5)
+
+
+def test_two_iterators_and_other_arguments():
+    strategy = IPUStrategy()
+
+    @tf.function
+    def f(a, scale, b):
+        first, second = next(a), next(a)
+        return scale * first["x"] + second["x"], b.get_next()["y"]
+
+    a, b = iter(dataset()), iter(dataset(4))
+    for turn in range(2):
+        total, y = strategy.run(f, args=(a, np.float32(2)), kwargs={"b": b})
+        at = 4 * turn
+        np.testing.assert_allclose(total, 2 * X[at : at + 2] + X[at + 2 : at + 4])
+        np.testing.assert_array_equal(y, Y[at : at + 4])
+
+
+def test_an_iterator_that_is_not_used_loses_nothing():
+    strategy, iterator = IPUStrategy(), iter(dataset())
+    strategy.run(tf.function(lambda it, x: x + 1), args=(iterator, np.float32(1)))
+    y = strategy.run(tf.function(lambda it: next(it)["y"]), args=(iterator,))
+    assert y.shape == (2,)
+
+
+def test_what_cannot_be():
+    strategy = IPUStrategy()
+    with pytest.raises(NotImplementedError, match="get_next_as_optional"):
+        strategy.run(tf.function(lambda it: it.get_next_as_optional().get_value()), args=(iter(dataset()),))
+    ragged = tf.data.Dataset.from_tensor_slices(X).batch(8)  # 8, 8, 4
+
+    @tf.function
+    def f(iterator):
+        return next(iterator)[:2], next(iterator)[:2], next(iterator)[:2]
+
+    with pytest.raises(errors.DataError, match="drop_remainder"):
+        strategy.run(f, args=(iter(ragged),))
