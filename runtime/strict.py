@@ -81,6 +81,13 @@ def _where(program: Program, index: int, kind: int, label: int) -> str:
     return f"step {index} ({KIND_NAMES[kind]} {name}): "
 
 
+KEPT = 1 << 25
+"""Numbers of bytes that are kept from one execution to the next, over all groups."""
+
+CHUNK = 1 << 24
+"""Bytes of memory that are looked at together."""
+
+
 class Watch:
     """Follows one engine's run.
 
@@ -106,14 +113,15 @@ class Watch:
             # What lives from the first step to the last is the host's to write, before any step.
             if variable[1] > 0 or variable[2] < len(program.steps) - 1:
                 births.setdefault(variable[1], []).append(i)
-        self.births = {step: self._bytes_of_cells(v) for step, v in births.items()}
-        inside = np.zeros(len(arena), bool)
-        inside[self._bytes_of_cells(list(range(len(program.variables))))] = True
-        self.guard_bytes = np.flatnonzero(~inside)
+        self.births = births
+        self.guard = np.ones(len(arena), bool)
+        for i in range(len(program.variables)):
+            self.guard[self._bytes_of_cells([i])] = False
         self.owner = np.zeros(len(arena), np.int32)  # group that writes a byte in the step at hand, 0: none
         self.seen: set[int] = set()
         self._reads: dict[int, Ints] = {}
         self._writes: dict[int, Ints] = {}
+        self._kept = 0
 
     def _bytes_of_cells(self, variables: list[int]) -> Ints:
         parts = [self.program.cells[self.program.variables[v, 3] :][: self.program.variables[v, 4]] for v in variables]
@@ -138,7 +146,7 @@ class Watch:
         """A step begins: variables that come to life hold nothing yet; its groups must not meet."""
         born = self.births.get(step)
         if born is not None:
-            self.written_bytes[born] = False
+            self.written_bytes[self._bytes_of_cells(born)] = False
 
         if step not in self.seen:
             self.seen.add(step)
@@ -170,9 +178,14 @@ class Watch:
     def _bytes(self, group: int, mode: str) -> Ints:
         """Bytes that a group reads or writes, counted once."""
         cache = self._reads if mode == "r" else self._writes
-        if group not in cache:
-            cache[group] = self._touched(group, mode)
-        return cache[group]
+        found = cache.get(group)
+        if found is None:
+            found = self._touched(group, mode)
+            # A large program touches more bytes in a step than their numbers could be kept for.
+            if self._kept + len(found) <= KEPT:
+                cache[group] = found
+                self._kept += len(found)
+        return found
 
     def reads(self, step: int, group: int) -> None:
         """Raise unless all that the group reads has been written."""
@@ -195,13 +208,15 @@ class Watch:
 
     def guards(self, when: str) -> None:
         """Raise if a byte outside all allocations has changed."""
-        damaged = np.flatnonzero(self.arena[self.guard_bytes] != PATTERN)
-        if len(damaged):
-            bad = int(self.guard_bytes[damaged[0]])
-            raise StrictModeError(
-                f"{when}: guard byte {bad % self.stride} of tile {bad // self.stride} was overwritten "
-                f"({len(damaged)} damaged in all)"
-            )
+        for first in range(0, len(self.arena), CHUNK):
+            part = slice(first, first + CHUNK)
+            damaged = np.flatnonzero((self.arena[part] != PATTERN) & self.guard[part])
+            if len(damaged):
+                bad = first + int(damaged[0])
+                raise StrictModeError(
+                    f"{when}: guard byte {bad % self.stride} of tile {bad // self.stride} was overwritten "
+                    f"(with {len(damaged) - 1} others near it)"
+                )
 
 
 def _expand(first: Ints, n: Ints) -> Ints:

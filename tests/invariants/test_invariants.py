@@ -155,7 +155,8 @@ def test_i3_a_damaged_guard_byte_is_found(exe):
     arena = np.zeros(stride * exe.program.tile_count, np.uint8)
     watch = Watch(exe.program, arena, stride)
     watch.guards("now")
-    arena[watch.guard_bytes[len(watch.guard_bytes) // 2]] = PATTERN ^ 1
+    guards = np.flatnonzero(watch.guard)
+    arena[guards[len(guards) // 2]] = PATTERN ^ 1
     with pytest.raises(StrictModeError, match="guard byte"):
         watch.guards("now")
 
