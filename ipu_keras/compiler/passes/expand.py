@@ -17,7 +17,8 @@ from ipu_keras.compiler.passes.numbers import (
     rewrite_threefry,
 )
 from ipu_keras.compiler.passes.scatters import rewrite_scatter
-from ipu_keras.compiler.passes.tables import rewrite_gather
+from ipu_keras.compiler.passes.tables import rewrite_dynamic, rewrite_gather
+from ipu_keras.compiler.passes.windows import rewrite_reduce, rewrite_reduce_window, rewrite_select_and_scatter
 from ipu_keras.graph.ir import Graph, Node, Value
 
 
@@ -51,6 +52,11 @@ def _set_dimension_size(b: Builder, node: Node) -> Value | None:
     return x if known is not None and int(known) == x.shape[dim] else None
 
 
+def _same(b: Builder, node: Node) -> list[Value]:
+    """A barrier keeps a compiler from moving work across it; its values are its operands."""
+    return node.inputs
+
+
 RULES: dict[str, list[Rule]] = {
     "iota": [_iota],
     "batch-norm-inference": [rewrite_inference],
@@ -60,15 +66,21 @@ RULES: dict[str, list[Rule]] = {
     "cholesky": [rewrite_cholesky],
     "conditional": [rewrite_switch],
     "custom-call": [rewrite_call],
+    "dynamic-slice": [rewrite_dynamic],
+    "dynamic-update-slice": [rewrite_dynamic],
     "fft": [rewrite_fft],
     "get-dimension-size": [rewrite_dimension_size],
     "map": [rewrite_map],
+    "opt-barrier": [_same],
+    "reduce": [rewrite_reduce],
     "reduce-precision": [rewrite_reduce_precision],
+    "reduce-window": [rewrite_reduce_window],
     "rng-bit-generator": [rewrite_threefry, rewrite_short_philox],
     "topk": [rewrite_topk],
     "triangular-solve": [rewrite_triangular_solve],
     "gather": [rewrite_gather],
     "scatter": [rewrite_scatter],
+    "select-and-scatter": [rewrite_select_and_scatter],
     "set-dimension-size": [_set_dimension_size],
     "clamp": [_scalar_operands],
     "select": [_scalar_operands],

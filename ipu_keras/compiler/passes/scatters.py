@@ -11,7 +11,7 @@ import math
 from ipu_keras.compiler.passes.builder import Builder
 from ipu_keras.compiler.passes.choices import scalar_body, whole_arrays
 from ipu_keras.compiler.passes.ops import Ops
-from ipu_keras.compiler.passes.tables import LARGEST, Indices, table_of
+from ipu_keras.compiler.passes.tables import LARGEST, Indices, table_of, wide_index
 from ipu_keras.graph.ir import Graph, Node, Value
 
 
@@ -79,9 +79,13 @@ def rewrite_scatter(b: Builder, node: Node) -> list[Value] | None:
     """A general scatter as scatters of rows; an index whose window would leave the operand does nothing."""
     from ipu_keras.compiler.lower.gather import check_scatter, scatter_op
 
+    n = len(node.results)
+    wide = wide_index(b, node.inputs[n], node.where)
+    if wide is not node.inputs[n]:
+        inputs = [*node.inputs[:n], wide, *node.inputs[n + 1 :]]
+        return b.add_node(Node("scatter", inputs, [(v.shape, v.dtype) for v in node.results], node.attrs, node.where))
     if check_scatter(node) is None:
         return None
-    n = len(node.results)
     if n == 1 and scatter_op(node) is not None:
         return _as_rows(b, node)
     if n > 1:

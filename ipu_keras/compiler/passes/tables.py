@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.passes.builder import Builder
+from ipu_keras.compiler.passes.ops import Ops
 from ipu_keras.graph.ir import Node, Value
 
 LARGEST = 1 << 31
@@ -24,6 +25,27 @@ def _plain_gather(node: Node) -> bool:
     from ipu_keras.compiler.lower.gather import check_gather
 
     return check_gather(node) is None
+
+
+def wide_index(b: Builder, index: Value, where: str) -> Value:
+    """An index in one of the dtypes that the vertices read, as far outside an array as it was.
+
+    They read signed and unsigned numbers of 4 bytes, signed ones of 8; of a u64 only what is outside anyway is lost.
+    """
+    ops = Ops(b, where)
+    if index.dtype == "u64":
+        return ops.convert(ops.op("minimum", index, LARGEST - 1), "s32")
+    return ops.convert(index, "s32") if index.itemsize < 4 else index
+
+
+def rewrite_dynamic(b: Builder, node: Node) -> Value | None:
+    """dynamic-slice and dynamic-update-slice with start indices of other dtypes."""
+    first = 1 if node.op == "dynamic-slice" else 2
+    starts = node.inputs[first:]
+    wide = [wide_index(b, v, node.where) for v in starts]
+    if wide == starts:
+        return None
+    return b.add(node.op, [*node.inputs[:first], *wide], node.out.shape, node.out.dtype, node.attrs, node.where)
 
 
 class Indices:
@@ -42,6 +64,7 @@ class Indices:
         self, b: Builder, node: Node, indices: Value, vector_dim: int, mapped: Sequence[int], batching: Sequence[Any]
     ) -> None:
         self.b, self.where = b, node.where
+        indices = wide_index(b, indices, node.where)
         kept = [d for d in range(len(indices.shape)) if d != vector_dim]
         self.batch = tuple(indices.shape[d] for d in kept)
         self.parts: dict[int, Value] = {}
@@ -126,10 +149,13 @@ def table_of(b: Builder, operand: Value, indexed: list[int], whole: list[int], w
 
 def rewrite_gather(b: Builder, node: Node) -> Value | None:
     """A general gather as a gather of rows."""
-    if _plain_gather(node):
-        return None
     operand, indices = node.inputs
     a, where = node.attrs, node.where
+    if _plain_gather(node):
+        wide = wide_index(b, indices, where)
+        if wide is indices:
+            return None
+        return b.add("gather", [operand, wide], node.out.shape, operand.dtype, a, where)
     mapped, batching = list(a["start_index_map"]), list(a["operand_batching_dims"])
     indexed = [*mapped, *batching]
     if math.prod(operand.shape[d] for d in indexed) >= LARGEST:
