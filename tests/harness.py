@@ -26,13 +26,25 @@ def run_both(
     from ipu_keras.compiler import compile_module
 
     module, jitted = hlo_of(fn, *args)
-    exe = compile_module(module, target=target, options=options or None)
+    wide = [i for i, a in enumerate(args) if _wide(a)]
+    exe = compile_module(module, target=target, options=options or None, state=dict.fromkeys(wide))
     engine = exe.engine(threads=threads)
+    for i in {s["param"] for s in exe.program.header["states"]}:
+        engine.write_state(i, np.array(args[i], order="C"))
     wanted = set(engine_feeds(exe))
     outs = engine.run({i: np.array(a, order="C")[None] for i, a in enumerate(args) if i in wanted})
     ours = [outs[k][0] for k in sorted(outs)]
     theirs = [np.asarray(t) for t in tf.nest.flatten(jitted(*[tf.constant(a) for a in args]))]
     return ours, theirs
+
+
+def _wide(array: Any) -> bool:
+    """Whether 64-bit integers do not fit a feed, which has 32 bits: then they are on the tiles from the start."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 8 or not array.size:
+        return False
+    narrow = np.iinfo(np.int32 if array.dtype.kind == "i" else np.uint32)
+    return bool(array.min() < narrow.min or array.max() > narrow.max)
 
 
 def engine_feeds(exe: Any) -> list[int]:
