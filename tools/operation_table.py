@@ -92,7 +92,7 @@ def document() -> str:
             *own(),
             "\n## Written with others\n",
             "Their cycles are those of what they become.\n",
-            f"- {names(op for op in RULES if op not in plain)}, `map`",
+            f"- {names(op for op in RULES if op not in plain)}, `map`, `rng` (outside loops and branches)",
             f"- `custom-call` with the targets {names(CALLS)}",
             f"- without any step: {names(ALIASES, ('call', 'tuple', 'get-tuple-element'))}",
             f"- of one replica, which gets back what it gives: {names(COLLECTIVES)}, `replica-id`, `partition-id`",

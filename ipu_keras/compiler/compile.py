@@ -14,6 +14,7 @@ from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import resolve_options
 from ipu_keras.compiler.passes import run_passes
 from ipu_keras.compiler.passes.expand import expand
+from ipu_keras.compiler.passes.generator import add_generator
 from ipu_keras.compiler.passes.narrow import narrow_feeds
 from ipu_keras.errors import GraphError, UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
@@ -58,7 +59,9 @@ def compile_module(
         if stage == "simplify again":
             found.extend(unsupported(g, names.place))
 
-    wide = narrow_feeds(graph, state or {})
+    wide, states = narrow_feeds(graph, state or {}), dict(state or {})
+    if add_generator(graph):
+        states[len(graph.params) - 1] = len(graph.outputs) - 1
     if bad:
         found += unsupported(expand(graph), names.place)
         raise _unsupported(name, found)
@@ -68,7 +71,7 @@ def compile_module(
         raise GraphError(f"{name or graph.name}: the module's instructions do not fit each other: {error!r}") from error
     if found:
         raise _unsupported(name, found)
-    program = Entry(graph, chip, opts, dict(state or {}), names, name, wide).program()
+    program = Entry(graph, chip, opts, states, names, name, wide).program()
     check_memory(program)
     return Executable(program, compile_seconds=time.perf_counter() - started, options=opts)
 

@@ -14,6 +14,7 @@ from ipu_keras.compiler.lower.scope import Scope, write_back
 from ipu_keras.compiler.memory import lifetimes, loops_of, place
 from ipu_keras.compiler.move import Rows, plan_move
 from ipu_keras.compiler.names import Names
+from ipu_keras.compiler.passes.generator import GENERATOR
 from ipu_keras.compiler.schedule import in_order
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
@@ -108,6 +109,9 @@ class Entry:
             label, self.ctx.label = self.ctx.label, self.ctx.at(self._variable_label(param))
             var = self.ctx.var(layout, value.itemsize, "variable", pinned=True)
             self.ctx.label = label
+            if value.node.name == GENERATOR:
+                first = np.array([self.ctx.options["seed"], 0, 0], np.uint64)
+                self.ctx.constants.append((var, layout, first))
             return Located(var, layout)
 
         return make
@@ -187,6 +191,7 @@ class Entry:
                     "write": [write, write + 1],
                     "read": [read, read + 1],
                     "updated": output is not None,
+                    "internal": value.node.name == GENERATOR,
                 }
             )
         return states

@@ -56,7 +56,8 @@ class Executable:
             DataError: wrong number of arrays, or one of another shape or dtype than the module's.
         """
         header = self.program.header
-        specs = {s["param"]: s for s in [*header["feeds"], *header["states"]]}
+        states = [s for s in header["states"] if not s.get("internal")]
+        specs = {s["param"]: s for s in [*header["feeds"], *states]}
         if len(arrays) != len(specs):
             raise DataError(f"{self.name} takes {len(specs)} arrays, {len(arrays)} were given")
         if self._engine is None:
@@ -68,12 +69,12 @@ class Executable:
                 raise DataError(f"array {param} has shape {list(array.shape)}, {self.name} takes {spec['shape']}")
             checked[param] = array
         try:
-            for state in header["states"]:
+            for state in states:
                 self._engine.write_state(state["param"], checked[state["param"]])
             outs = self._engine.run({f["param"]: checked[f["param"]][None] for f in header["feeds"]})
         except (TypeError, OverflowError) as error:
             raise DataError(f"{self.name}: {error}") from error
-        updated = [self._engine.read_state(s["param"]) for s in header["states"] if s["updated"]]
+        updated = [self._engine.read_state(s["param"]) for s in states if s["updated"]]
         return (*(outs[k][0] for k in sorted(outs)), *updated)
 
     def profile(self) -> Profile:

@@ -14,6 +14,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
         0.6,
         "share of a tile's memory that a product's operands and partial sums may take",
     ),
+    "seed": (0, "first state of the generator of `rng` operations, which keep a state of their own"),
     "guard_bytes": (None, "bytes between allocations, watched in strict mode; default 8 in strict mode, else 0"),
 }
 
@@ -34,6 +35,8 @@ def resolve_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     proportion = out["available_memory_proportion"]
     if not isinstance(proportion, (int, float)) or not 0 <= proportion <= 1:
         raise ConfigError(f"available_memory_proportion must lie between 0 and 1, not {proportion!r}")
+    if not isinstance(out["seed"], int) or not 0 <= out["seed"] < 1 << 64:
+        raise ConfigError(f"seed must be an integer of 64 bits without sign, not {out['seed']!r}")
     guard = out["guard_bytes"]
     if guard is None:
         out["guard_bytes"] = 8 if os.environ.get("IPU_RUNTIME_STRICT", "0") not in ("", "0") else 0
