@@ -28,7 +28,7 @@ from ipu_runtime.core cimport Col, Group, Scratch, codelet_fn, operand
 
 from ipu_runtime import blas
 from ipu_runtime.codelets import registry
-from ipu_runtime.errors import ExecutableFormatError, IPUError
+from ipu_runtime.errors import ExecutableFormatError, IPUError, LoopLimitError
 from ipu_runtime.opcodes import DTYPE_NUMBER
 from ipu_runtime.strict import Watch
 
@@ -128,7 +128,7 @@ cdef class Engine:
     cdef readonly bint strict
     cdef char *arena
     cdef size_t stride, arena_bytes
-    cdef long tiles, n_groups, n_steps, n_slots
+    cdef long tiles, n_groups, n_steps, n_slots, turns_left
     cdef Group *groups
     cdef Col *cols
     cdef Step *steps
@@ -288,28 +288,33 @@ cdef class Engine:
             else:
                 run_copy(&self.groups[i], 0, self.groups[i].n, self.arena, self.stride, host, 0)
 
-    def run(self, feeds, long repeat=1):
+    def run(self, feeds, long repeat=1, long turns=-1):
         """One device execution.
 
         Args:
             feeds: for each streamed parameter its array, with a leading axis of `repeat`.
             repeat: how many times the program's body runs.
+            turns: how often loops may go back, all together; -1 for any number.
 
         Returns:
             Dict of the streamed outputs by flat output index, each with a leading axis of `repeat`.
 
         Raises:
             KeyboardInterrupt: Ctrl-C between two iterations; the states are then undefined.
+            LoopLimitError: loops went back more often than `turns`; the states are then undefined.
             StrictModeError: in strict mode, an illegal access.
         """
         global _executions
         cdef long i
         _held, results = self._bind(feeds, repeat)
+        self.turns_left = turns
         if self.strict:
             self._run_strict(repeat)
         else:
             with blas.one_thread():
                 self._run_threads(repeat)
+        if self.turns_left == -2:
+            raise LoopLimitError(f"the program's loops went back more than {turns} times")
         for i in range(self.threads):
             if self.scratches[i].failed:
                 self.scratches[i].failed = False
@@ -385,7 +390,16 @@ cdef class Engine:
             self.walk(0, 1 if n == self.threads else self.threads, repeat, &failed)
             for i in range(1, n):
                 pthread_join(workers[i].thread, NULL)
-        return -1 if failed else 0
+        # Beyond the limit of turns no exception is set: `run` raises it.
+        return -1 if failed and self.turns_left != -2 else 0
+
+    cdef inline bint no_turn_left(self) noexcept nogil:
+        """Count a loop's way back; True, and -2 left, when the limit is passed."""
+        if self.turns_left > 0:
+            self.turns_left -= 1
+        elif self.turns_left == 0:
+            self.turns_left = -2
+        return self.turns_left == -2
 
     cdef void walk(self, int first, int last, long repeat, int *failed) noexcept nogil:
         """Run the shares first..last of every superstep."""
@@ -430,7 +444,7 @@ cdef class Engine:
             elif kind == JUMP:
                 if self.target(step) < pc:
                     # A loop that never ends can still be interrupted.
-                    if first == 0 and signals() != 0:
+                    if first == 0 and (signals() != 0 or self.no_turn_left()):
                         failed[0] = 1
                     barrier_wait(&self.barrier)
                     alone = False
@@ -497,6 +511,8 @@ cdef class Engine:
             elif step.kind == JUMP:
                 if self.target(step) < pc:
                     PyErr_CheckSignals()
+                    if self.no_turn_left():
+                        return
                 pc = self.target(step)
             elif step.kind != LABEL:
                 watch.begin(pc)

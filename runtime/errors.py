@@ -13,3 +13,7 @@ class ExecutableFormatError(IPUError, ValueError):
 
 class StrictModeError(IPUError):
     """Strict mode saw an access outside a live allocation, a damaged guard, or a read of bytes never written."""
+
+
+class LoopLimitError(IPUError):
+    """A program's loops went back more often than the caller allowed."""

@@ -87,7 +87,7 @@ def test_complex_names_the_tensor():
     [(lambda x: tf.complex(x, x, name="spin"), ones(3)), (lambda z: tf.abs(z), ones(3).astype(np.complex64))],
 )
 def test_complex_numbers_do_not_cross_the_border(fn, x):
-    with pytest.raises(errors.UnsupportedError, match="c64 of (a result|parameter)"):
+    with pytest.raises(errors.UnsupportedError, match=r"c64 of (a result|parameter)"):
         hlo.compile(hlo_of(fn, x)[0])
 
 

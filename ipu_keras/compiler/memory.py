@@ -6,6 +6,8 @@ lowest place that is free during its life. Tiles whose variables have equal size
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,14 +97,22 @@ def place(used: list[Var], tiles: int, guard: int) -> Placement:
     last = np.array([v.last for v in order], np.int32)
     offsets = np.zeros(len(owner), np.int64)
     ends = np.zeros(tiles, np.int64)
-    known: dict[bytes, tuple[Ints, int]] = {}
+    # Tiles with variables of equal sizes and lives are alike: one of each kind is placed, on all cores.
+    kinds: dict[bytes, list[Ints]] = {}
     for tile in np.flatnonzero(np.diff(edges)):
         at = by_tile[edges[tile] : edges[tile + 1]]
-        owners, sizes = owner[at], all_sizes[at]
-        key = owners.tobytes() + sizes.tobytes()
-        if key not in known:
-            known[key] = first_fit(sizes, first[owners], last[owners], guard)
-        offsets[at], ends[tile] = known[key]
+        kinds.setdefault(owner[at].tobytes() + all_sizes[at].tobytes(), []).append(at)
+
+    def one(alike: list[Ints]) -> tuple[Ints, int]:
+        owners, sizes = owner[alike[0]], all_sizes[alike[0]]
+        found: tuple[Ints, int] = first_fit(sizes, first[owners], last[owners], guard)
+        return found
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for alike, (found, end) in zip(kinds.values(), pool.map(one, kinds.values()), strict=True):
+            for at in alike:
+                offsets[at] = found
+                ends[all_tiles[at[0]]] = end
     start = 0
     for var, n in zip(order, counts, strict=True):
         var.offsets = np.zeros(tiles, np.int64)

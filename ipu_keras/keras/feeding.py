@@ -1,20 +1,24 @@
 """`next(iterator)` inside a function that runs on the device: the batches of one execution are sent together.
 
-How many batches an execution takes is known when it has run: loops may be anywhere in the function. So the first
-execution of a shape is a rehearsal with one batch, which is thrown away but for its count; then the program is compiled
-for as many batches as were asked for. All batches of an execution lie on the tiles at once.
+How many batches an execution takes is known when it has run: loops may be anywhere in the function, and may depend on
+the data. So an execution is an attempt with as many batches as the last one took (one, at first). Where more were asked
+for than were sent, its states are forgotten and it is made again with more; what was sent and not asked for waits for
+the next execution. All batches of an execution lie on the tiles at once.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.errors import DataError
+from ipu_keras.errors import DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
+from ipu_keras.keras.session import first_step
+from ipu_runtime.errors import LoopLimitError
 
 __all__ = ["Feeding", "has_iterator"]
 
@@ -31,7 +35,11 @@ class _Feed:
         self._stacks, self._position = stacks, position
 
     def __iter__(self) -> _Feed:
-        return self
+        raise UnsupportedError(
+            "a loop over an iterator to the data's end cannot run on the device, which does not see the end: write "
+            "`for _ in tf.range(steps): batch = next(iterator)`.",
+            ["for batch in iterator"],
+        )
 
     def __next__(self) -> Any:
         index = self._position.read_value()
@@ -49,6 +57,42 @@ class _Feed:
         raise NotImplementedError("get_next_as_optional of an iterator on an IPU: the device cannot see the data's end")
 
 
+class _Queue:
+    """Elements that have been pulled from an iterator and not been used yet; they stay with the iterator.
+
+    Attributes:
+        ended: the iterator has no more.
+    """
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator, self.elements, self.ended = iterator, list[Any](), False
+
+    @classmethod
+    def of(cls, iterator: Any) -> _Queue:
+        """The queue of an iterator, whichever function it is handed to."""
+        queue: _Queue = vars(iterator).setdefault("_ipu_queue", cls(iterator))
+        return queue
+
+    def take(self, count: int) -> list[Any]:
+        """The first `count` elements, or as many as there are of the first one's shapes."""
+        while len(self.elements) < count and not self.ended:
+            try:
+                self.elements.append(next(self._iterator))
+            except (StopIteration, tf.errors.OutOfRangeError):
+                self.ended = True
+        alike = itertools.takewhile(lambda e: shapes_of(e) == shapes_of(self.elements[0]), self.elements)
+        return list(itertools.islice(alike, count))
+
+
+def shapes_of(element: Any) -> Any:
+    """What a program depends on."""
+    return tuple((tuple(leaf.shape), leaf.dtype.name) for leaf in tf.nest.flatten(element))
+
+
+TURNS = 10_000
+"""Turns of loops for each batch sent, after which an attempt is given up for one with more batches."""
+
+
 class Feeding:
     """Runs a function whose arguments hold iterators.
 
@@ -61,8 +105,7 @@ class Feeding:
     def __init__(self, function: Callable[..., Any], make: Callable[[Any], Any], name: str) -> None:
         self._name = name
         self._positions: list[tf.Variable] = []
-        self._counts: dict[Any, list[int]] = {}
-        self._pulled: dict[int, tuple[Any, list[Any]]] = {}
+        self._room: dict[Any, list[int]] = {}
         positions = self._positions
 
         def fed(stacks: list[Any], arguments: Any) -> Any:
@@ -92,48 +135,57 @@ class Feeding:
             self._positions.append(tf.Variable(0, trainable=False, name=f"position_{len(self._positions)}"))
         plain = [_ITERATOR if isinstance(leaf, tf.data.Iterator) else leaf for leaf in leaves]
         packed = tf.nest.pack_sequence_as(arguments, plain)
-        first = [self._stack(self._pull(iterator, 1)) for iterator in iterators]
-        key = tuple((a.shape, a.dtype.str) for stack in first for a in tf.nest.flatten(stack))
-        if key not in self._counts:
-            self._counts[key] = self._rehearse(first, packed, len(iterators))
-        stacks = []
-        for iterator, count, stack in zip(iterators, self._counts[key], first, strict=True):
-            stacks.append(stack if count <= 1 else self._stack(self._pull(iterator, count)))
-        result = self._runner((stacks, packed), {})
-        for iterator, count in zip(iterators, self._counts[key], strict=True):
-            del self._pulled[id(iterator)][1][:count]
-        return result
+        queues = [_Queue.of(iterator) for iterator in iterators]
+        for queue in queues:
+            if not queue.take(1):
+                raise self._too_few(1, queue, [])
+        room = self._room.setdefault(tuple(shapes_of(queue.elements[0]) for queue in queues), [1] * len(queues))
+        while True:
+            sent = [queue.take(n) for queue, n in zip(queues, room, strict=True)]
+            stacks = [self._stack(elements, n) for elements, n in zip(sent, room, strict=True)]
+            program, arrays = self._runner.program((stacks, packed), {})
+            everything = [queue.ended or len(have) < n for queue, have, n in zip(queues, sent, room, strict=True)]
+            taken = self._attempt(program, arrays, -1 if all(everything) else TURNS * sum(room))
+            if taken is None:  # perhaps a loop that waits for data that it does not get
+                room[:] = [n if all_ else 8 * n for all_, n in zip(everything, room, strict=True)]
+                continue
+            results, counts = taken
+            short = [i for i, have in enumerate(sent) if counts[i] > len(have)]
+            if not short:
+                break
+            program.sync.invalidate()
+            for i in short:
+                if everything[i] and len(sent[i]) < room[i]:
+                    raise self._too_few(counts[i], queues[i], sent[i])
+                room[i] = max(counts[i], room[i] + 1)
+        program.commit()
+        for queue, count in zip(queues, counts, strict=False):
+            del queue.elements[:count]
+        return program.pack(results, first_step)
 
-    def _rehearse(self, stacks: list[Any], packed: Any, n: int) -> list[int]:
-        """How many batches of each iterator the function takes."""
-        program, arrays = self._runner.program((stacks, packed), {})
-        program.sync.upload()
-        program.engine.run(program.feeds_of([a[None] for a in arrays]))
+    def _attempt(self, program: Any, arrays: list[np.ndarray], turns: int) -> tuple[Any, list[int]] | None:
+        """Results, and how many batches of each iterator were taken; None where loops went on too long."""
+        try:
+            results = program.attempt([a[None] for a in arrays], 1, turns)
+        except LoopLimitError:
+            return None
         counts = []
-        for position in self._positions[:n]:
+        for position in self._positions:
             parameter = next((p for p, v in program.traced.variables.items() if v is position), None)
             counts.append(0 if parameter is None else int(program.engine.read_state(parameter)))
-        program.sync.invalidate()  # what it computed was for nothing
-        return counts
+        return results, counts
 
-    def _pull(self, iterator: Any, count: int) -> list[Any]:
-        """The next `count` elements, which stay until an execution has used them."""
-        _, waiting = self._pulled.setdefault(id(iterator), (iterator, []))
-        while len(waiting) < count:
-            try:
-                waiting.append(next(iterator))
-            except StopIteration as end:
-                raise tf.errors.OutOfRangeError(
-                    None, None, f"{self._name} takes {count} batches, the dataset has {len(waiting)} left"
-                ) from end
-        return waiting[:count]
+    def _too_few(self, wanted: int, queue: _Queue, sent: list[Any]) -> Exception:
+        if len(queue.elements) > len(sent) and sent:
+            sizes = " and ".join(str(shapes_of(queue.elements[i])) for i in (0, len(sent)))
+            return DataError(f"{self._name}: batches of {sizes} in one execution; use drop_remainder=True")
+        text = f"{self._name} takes {wanted} batches, the dataset has {len(queue.elements)} left"
+        return tf.errors.OutOfRangeError(None, None, text)
 
-    def _stack(self, elements: list[Any]) -> Any:
+    def _stack(self, elements: list[Any], room: int) -> Any:
+        """Elements as one array for each leaf; the last one stands for those that are missing."""
         arrays = [[np.asarray(tfapi.view(leaf)) for leaf in tf.nest.flatten(e)] for e in elements]
-        shapes = {tuple(a.shape for a in element) for element in arrays}
-        if len(shapes) > 1:
-            sizes = " and ".join(map(str, sorted(shapes)))
-            raise DataError(f"{self._name}: batches of {sizes} in one execution; use drop_remainder=True")
+        arrays += arrays[-1:] * (room - len(arrays))
         return tf.nest.pack_sequence_as(elements[0], [np.stack(column) for column in zip(*arrays, strict=True)])
 
 

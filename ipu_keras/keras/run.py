@@ -17,7 +17,7 @@ from ipu_keras.frontend.trace import OutputRef, Traced
 from ipu_keras.keras import adapter
 from ipu_keras.keras.feeding import Feeding, has_iterator
 from ipu_keras.keras.refusals import Float64Error, NotCompiledError
-from ipu_keras.keras.session import Program, Session
+from ipu_keras.keras.session import Program, Session, first_step
 
 __all__ = ["FunctionRunner", "GenerateFunction"]
 
@@ -77,7 +77,7 @@ class FunctionRunner:
         if has_iterator((args, kwargs)):
             return self._fed((args, kwargs))
         program, arrays = self.program(args, kwargs)
-        return program.pack(program.run([a[None] for a in arrays], 1), _first_step)
+        return program.pack(program.run([a[None] for a in arrays], 1), first_step)
 
     def program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[np.ndarray]]:
         """The program for these arguments, and the arrays among them that are sent to it.
@@ -192,10 +192,6 @@ def _key(leaf: Any) -> Any:
     if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
         return (type(leaf), leaf)
     return (type(leaf), id(leaf))
-
-
-def _first_step(array: np.ndarray) -> Any:
-    return tfapi.tensor_from(np.asarray(array[0], order="C"))  # not ascontiguousarray, which makes scalars vectors
 
 
 def _spec(leaf: Any) -> Any:

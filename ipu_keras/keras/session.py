@@ -12,11 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.errors import DataError
+from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced, trace
 from ipu_keras.keras.variables import VariableSync
 
-__all__ = ["Program", "Session", "Signature"]
+__all__ = ["Program", "Session", "Signature", "first_step"]
 
 logger = logging.getLogger("ipu_keras")
 
@@ -50,11 +51,24 @@ class Program:
         Returns:
             flat output index -> array with a leading axis of length `repeat`.
         """
-        feeds = self.feeds_of(leaves)
+        results = self.attempt(leaves, repeat)
+        self.commit()
+        return results
+
+    def attempt(self, leaves: Sequence[np.ndarray | None], repeat: int, turns: int = -1) -> dict[int, np.ndarray]:
+        """One device execution whose new states stay on the device until `commit`; `sync.invalidate` forgets them.
+
+        Args:
+            leaves: as for `run`.
+            repeat: as for `run`.
+            turns: how often loops may go back; see the engine.
+
+        Raises:
+            LoopLimitError: they did so more often.
+        """
         try:
             self.sync.upload()
-            results = self.engine.run(feeds, repeat)
-            self.sync.download()
+            return dict(self.engine.run(self.feeds_of(leaves), repeat, turns))
         except OverflowError as error:
             self.sync.invalidate()
             raise DataError(f"{self.executable.name}: {error}. Cast the data to int32 or smaller values.") from error
@@ -62,7 +76,14 @@ class Program:
             # Ctrl-C, too: the tiles may be half-way through a step, the tf.Variables are those of the last execution.
             self.sync.invalidate()
             raise
-        return results
+
+    def commit(self) -> None:
+        """The device's states become the tf.Variables'."""
+        try:
+            self.sync.download()
+        except BaseException:
+            self.sync.invalidate()
+            raise
 
     def feeds_of(self, leaves: Sequence[np.ndarray | None]) -> dict[int, np.ndarray | None]:
         """The flat data by entry parameter.
@@ -193,6 +214,15 @@ class Session:
             if old != new
         ]
         return "other data: " + ("; ".join(changes) or describe(key[1]))
+
+
+def first_step(array: np.ndarray) -> Any:
+    """A result of the only step of an execution, as a tensor.
+
+    Args:
+        array: with a leading axis of steps.
+    """
+    return tfapi.tensor_from(np.asarray(array[0], order="C"))  # not ascontiguousarray, which makes scalars vectors
 
 
 def describe(signature: Signature) -> str:

@@ -78,6 +78,16 @@ def test_what_cannot_be():
     strategy = IPUStrategy()
     with pytest.raises(NotImplementedError, match="get_next_as_optional"):
         strategy.run(tf.function(lambda it: it.get_next_as_optional().get_value()), args=(iter(dataset()),))
+
+    @tf.function
+    def to_the_end(iterator):
+        total = tf.zeros(2, tf.int64)
+        for batch in iterator:
+            total += batch["y"]
+        return total
+
+    with pytest.raises(errors.UnsupportedError, match=r"tf\.range"):
+        strategy.run(to_the_end, args=(iter(dataset()),))
     ragged = tf.data.Dataset.from_tensor_slices(X).batch(8)  # 8, 8, 4
 
     @tf.function
@@ -86,3 +96,50 @@ def test_what_cannot_be():
 
     with pytest.raises(errors.DataError, match="drop_remainder"):
         strategy.run(f, args=(iter(ragged),))
+
+
+def test_the_number_of_batches_may_differ_from_execution_to_execution():
+    """More than before, fewer than before: each batch is used once, in order."""
+    strategy, iterator = IPUStrategy(), iter(dataset())
+
+    @tf.function
+    def total(it, steps):
+        found = tf.zeros(2, tf.int64)
+        for _ in tf.range(steps):
+            found += next(it)["y"]
+        return found
+
+    at = 0
+    for steps in (2, 4, 1, 3):
+        ours = strategy.run(total, args=(iterator, steps))
+        np.testing.assert_array_equal(ours, Y[at : at + 2 * steps].reshape(steps, 2).sum(0))
+        at += 2 * steps
+
+
+def test_a_loop_that_the_data_ends():
+    strategy, iterator = IPUStrategy(), iter(dataset())
+
+    @tf.function
+    def until(it, limit):
+        y = next(it)["y"]
+        count = 1
+        while tf.reduce_sum(y) < limit:
+            y = next(it)["y"]
+            count += 1
+        return y, count
+
+    y, count = strategy.run(until, args=(iterator, np.int64(20)))  # 0+1, 2+3, ... 10+11
+    assert (y.numpy().tolist(), int(count)) == ([10, 11], 6)
+    y, count = strategy.run(until, args=(iterator, np.int64(1)))
+    assert (y.numpy().tolist(), int(count)) == ([12, 13], 1)
+    y, count = strategy.run(until, args=(iterator, np.int64(30)))
+    assert (y.numpy().tolist(), int(count)) == ([16, 17], 2)
+
+
+def test_functions_that_share_an_iterator():
+    strategy, iterator = IPUStrategy(), iter(dataset())
+    one = tf.function(lambda it: next(it)["y"])
+    two = tf.function(lambda it: next(it)["y"] + next(it)["y"])
+    assert strategy.run(one, args=(iterator,)).numpy().tolist() == [0, 1]
+    assert strategy.run(two, args=(iterator,)).numpy().tolist() == [2 + 4, 3 + 5]
+    assert strategy.run(one, args=(iterator,)).numpy().tolist() == [6, 7]
