@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Ints
-from ipu_keras.compiler.lower.context import Mark, Offset, RawGroup, Var
+from ipu_keras.compiler.lower.parts import Mark, Offset, RawGroup, Var
 from ipu_keras.errors import PlanError
 from ipu_runtime.program import CATEGORIES, Program
 

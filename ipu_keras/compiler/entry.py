@@ -9,7 +9,8 @@ import numpy as np
 from ipu_keras.compiler.assemble import Assembler
 from ipu_keras.compiler.layout import Layout, whole
 from ipu_keras.compiler.lower import lower
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, RawStep, Var, host_rows
+from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, RawStep, Var, host_rows
 from ipu_keras.compiler.lower.scope import Scope, write_back
 from ipu_keras.compiler.memory import lifetimes, loops_of, place
 from ipu_keras.compiler.move import Rows, plan_move

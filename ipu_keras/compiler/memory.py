@@ -14,7 +14,7 @@ import numpy as np
 
 from ipu_keras.compiler._place import first_fit
 from ipu_keras.compiler.layout import Ints
-from ipu_keras.compiler.lower.context import RawStep, Var
+from ipu_keras.compiler.lower.parts import RawStep, Var
 from ipu_runtime.program import BRANCH, REPEAT
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 
-from ipu_keras.compiler.lower.context import RawStep, Var
+from ipu_keras.compiler.lower.parts import RawStep, Var
 from ipu_runtime.program import REPEAT
 
 WINDOW = 32

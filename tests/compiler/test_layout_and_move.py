@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipu_keras.compiler.homes import partition
 from ipu_keras.compiler.layout import Layout, common_view, even, grid_layout, spread, squeeze
-from ipu_keras.compiler.lower.context import partition
 from ipu_keras.compiler.move import Line, plan_move
 
 

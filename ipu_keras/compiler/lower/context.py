@@ -1,4 +1,4 @@
-"""What lowering writes into: tile variables, steps of vertices and copies, and where each value lies now.
+"""What lowering writes into, and where each value lies now.
 
 Values are *located*: a tile variable and the layout of the value in it. Parameters, constants and random bits have no
 home until someone needs them, and then take the layout that is wanted: weights lie as their first consumer reads them,
@@ -11,15 +11,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ipu_keras.compiler.layout import Ints, Layout, common_view, spread, squeeze, whole
+from ipu_keras.compiler.homes import groups_of, partition
+from ipu_keras.compiler.layout import Layout, common_view, spread, squeeze
+from ipu_keras.compiler.lower.parts import ALIGN, Located, RawGroup, RawStep, Var, copy_group
 from ipu_keras.compiler.move import Line, Rows, plan_move
-from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
+from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
-from ipu_runtime.codelets import copy_model, registry
+from ipu_runtime.codelets import copy_model
 from ipu_runtime.program import COMPUTE, EXCHANGE
 
 MANY = 4
@@ -27,76 +29,6 @@ MANY = 4
 
 SENDERS = 8
 """Tiles that a block is put together on before it is broadcast: each then sends an eighth of what a tile receives."""
-
-ALIGN = 8
-"""Allocations start and end on 64-bit words: the widest load of the tile's vector path (hardware.md 1.2)."""
-
-
-class Var:
-    """A tile variable: for each tile that has a part of it, the part's bytes."""
-
-    __slots__ = ("category", "first", "index", "label", "last", "offsets", "pinned", "sizes", "tiles")
-
-    def __init__(self, tiles: Ints, sizes: Ints, category: str, label: int, pinned: bool = False) -> None:
-        self.tiles, self.sizes, self.category, self.label, self.pinned = tiles, sizes, category, label, pinned
-        self.index = -1
-        self.offsets: Ints | None = None  # by tile number, after allocation
-        self.first, self.last = -1, -1
-
-
-class Offset(NamedTuple):
-    """A column of offsets into a variable, known after allocation: (address on `tiles` + delta bytes) / unit."""
-
-    var: Var
-    tiles: Ints
-    delta: Ints | int = 0
-    unit: int = 1
-
-
-@dataclass
-class RawGroup:
-    """A group before allocation: columns are arrays or Offsets."""
-
-    codelet: int
-    rows: int
-    params: list[Any]
-    columns: list[Any]
-
-
-class Mark:
-    """A place in the program, known by its number once all steps are in order."""
-
-    __slots__ = ("step",)
-
-    def __init__(self) -> None:
-        self.step = -1
-
-
-@dataclass(eq=False)
-class RawStep:
-    """A superstep's part before merging, or a control step.
-
-    Attributes:
-        mark: of a label.
-        loop: of a loop's first label: the mark of its end, and how often it runs (None: not known).
-        choice: of the label between a conditional's two sides: the mark of the end.
-    """
-
-    kind: int
-    groups: list[RawGroup]
-    reads: list[Var]
-    writes: list[Var]
-    label: int
-    mark: Mark | None = None
-    loop: tuple[Mark, int | None] | None = None
-    choice: Mark | None = None
-
-
-class Located(NamedTuple):
-    """Where a value lies."""
-
-    var: Var
-    layout: Layout
 
 
 @dataclass
@@ -271,90 +203,3 @@ class Context:
     def compute(self, groups: Sequence[RawGroup], reads: Sequence[Var], writes: Sequence[Var]) -> None:
         """One compute set."""
         self.steps.append(RawStep(COMPUTE, list(groups), list(reads), list(writes), self.label))
-
-
-def groups_of(shape: tuple[int, ...], view: tuple[int, ...]) -> list[list[int]]:
-    """For each dimension of `shape` the dimensions of the finer `view` (without size-1 dimensions) that make it up."""
-    groups: list[list[int]] = []
-    at = 0
-    for size in shape:
-        group: list[int] = []
-        product = 1
-        while product < size:
-            product *= view[at]
-            group.append(at)
-            at += 1
-        groups.append(group)
-    return groups
-
-
-PIECE = 32
-"""Elements of the smallest piece of a block that is spread over its repetitions' tiles: 128 B of fp32, as poplibs'
-linear mapping keeps on a tile at least (hardware.md 4)."""
-
-
-def partition(layout: Layout, turn: int = 0, most: int | None = None) -> Layout:
-    """A home for a value that is wanted repeated: the repetitions' tiles keep a part of the block each.
-
-    Args:
-        layout: what is wanted.
-        turn: the number of the repetition that comes first, so that not all values lie on the same tiles.
-        most: largest number of parts, if not all repetitions shall have one.
-    """
-    layout = _disjoint(layout)
-    parts_wanted = min(layout.reps, max(1, layout.max_block // PIECE), most or layout.reps)
-    best, parts = -1, 1
-    for d in layout.order:  # slowest in memory first: its pieces are contiguous
-        can = min(parts_wanted, int(layout.extents[d].min(initial=parts_wanted)))
-        if can > parts:
-            best, parts = d, can
-    chosen = (turn + np.arange(parts) * layout.reps // parts) % layout.reps
-    picked = np.ascontiguousarray(layout.tiles[..., chosen])
-    if best < 0:
-        return Layout(layout.view, layout.starts, layout.stops, picked, layout.order)
-    ext = layout.extents[best]
-    edges = layout.starts[best][:, None] + (np.arange(parts + 1) * ext[:, None]) // parts
-    starts, stops = list(layout.starts), list(layout.stops)
-    starts[best], stops[best] = edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)
-    tiles = np.moveaxis(picked, -1, best + 1)
-    shape = list(layout.grid)
-    shape[best] *= parts
-    return Layout(layout.view, starts, stops, np.ascontiguousarray(tiles).reshape([*shape, 1]), layout.order)
-
-
-def _disjoint(layout: Layout) -> Layout:
-    """The layout with intervals that cover each dimension once: a halo belongs to the block that it starts in."""
-    starts, stops = list(layout.starts), list(layout.stops)
-    for d, n in enumerate(layout.view):
-        low, high = starts[d], stops[d]
-        if low[0] == 0 and high[-1] == n and bool((low[1:] == high[:-1]).all()):
-            continue
-        # Empty and repeated intervals keep their tile and hold nothing.
-        edge = np.maximum.accumulate(np.clip(low, 0, n))
-        edge[0] = 0
-        starts[d], stops[d] = edge, np.append(edge[1:], n)
-    return Layout(layout.view, starts, stops, layout.tiles, layout.order)
-
-
-def copy_group(rows: Rows, src: Var, dst: Var, itemsize: int) -> RawGroup:
-    """The rows of an exchange as a group."""
-    columns: list[Any] = [
-        rows.src_tile,
-        rows.dst_tile,
-        Offset(src, rows.src_tile, rows.src_off * itemsize, itemsize),
-        Offset(dst, rows.dst_tile, rows.dst_off * itemsize, itemsize),
-    ]
-    for n, d, s in zip(rows.counts, rows.dst_strides, rows.src_strides, strict=True):
-        columns += [n, d, s]
-    return RawGroup(registry.COPY, len(rows), [len(rows.counts), itemsize, 0], columns)
-
-
-def host_rows(layout: Layout) -> Rows:
-    """Copies between a whole row-major array on the host (the source) and the tiles of `layout`."""
-    return plan_move(layout, whole(layout.view))
-
-
-def payload(value: Any, dtype: str) -> int:
-    """The bits of a scalar as a signed 64-bit parameter."""
-    raw = np.asarray(value, DTYPES[dtype]).tobytes().ljust(8, b"\0")
-    return int(np.frombuffer(raw, np.int64)[0])

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ipu_keras.compiler.layout import Layout, whole
-from ipu_keras.compiler.lower.context import Context, Located, Mark, Offset, RawGroup, RawStep
+from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import emit_map
+from ipu_keras.compiler.lower.parts import Located, Mark, Offset, RawGroup, RawStep
 from ipu_keras.compiler.lower.scope import Scope, write_back
 from ipu_keras.compiler.move import plan_move
 from ipu_keras.graph.ir import Graph, Node, Value

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Ints, even
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup
+from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.dot import finish, inner_is
 from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
 from ipu_keras.compiler.plan.conv import ConvShape, plan_conv
 from ipu_keras.compiler.plan.dot import grains
 from ipu_keras.graph.ir import Node

@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from ipu_keras.compiler.layout import even, unsqueeze
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup
+from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import emit_map
 from ipu_keras.compiler.lower.named import Grid, Name
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
 from ipu_keras.compiler.lower.reduce import combine_partials
 from ipu_keras.compiler.plan.dot import grains, plan_dot, spread_parts
 from ipu_keras.graph.ir import Node, Value

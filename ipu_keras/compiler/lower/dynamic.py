@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Layout, spread, unsqueeze
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, Var
+from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, Var
 from ipu_keras.graph.ir import Node, Value
 from ipu_runtime.codelets import registry
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.compiler.homes import groups_of
 from ipu_keras.compiler.layout import Layout, common_view, spread, squeeze
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, Var, groups_of, payload
+from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, Var, payload
 from ipu_keras.graph.ir import DTYPES, Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS

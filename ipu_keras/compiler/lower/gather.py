@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import even
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup
+from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
 from ipu_keras.compiler.lower.reduce import combine_partials, region_op
 from ipu_keras.compiler.plan.dot import spread_parts
 from ipu_keras.graph.elementwise import BINARY

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_keras.compiler.layout import Layout, unsqueeze, whole
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, Var, payload
+from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, Var, payload
 from ipu_keras.compiler.move import Line, plan_move
 from ipu_keras.graph.ir import Node, Value
 from ipu_runtime.codelets import registry

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Layout, common_view, even, squeeze
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, Var, payload
+from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, Var, payload
 from ipu_keras.compiler.move import Line
 from ipu_keras.graph.elementwise import ELEMENTWISE
 from ipu_keras.graph.ir import Graph, Node, Value

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ipu_keras.compiler.layout import Layout
-from ipu_keras.compiler.lower.context import Context, Located
+from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.parts import Located
 from ipu_keras.compiler.move import plan_move
 from ipu_keras.errors import GraphError, IPUError, PlanError
 from ipu_keras.graph.ir import Graph, Node, Value

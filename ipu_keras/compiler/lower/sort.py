@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Layout, spread
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, payload
+from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import encode
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, payload
 from ipu_keras.compiler.lower.variadic import region_body
 from ipu_keras.graph.elementwise import ELEMENTWISE
 from ipu_keras.graph.ir import Node

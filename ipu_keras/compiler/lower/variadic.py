@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Layout, spread, squeeze
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, payload
+from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import encode
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, payload
 from ipu_keras.compiler.lower.reduce import STAGE, in_front, merge_front, regroup, scatter, without
 from ipu_keras.errors import PlanError
 from ipu_keras.graph.elementwise import kernel_op

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Layout, even, spread
-from ipu_keras.compiler.lower.context import Context, Located, Offset, RawGroup, payload
+from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.conv import halo
 from ipu_keras.compiler.lower.named import Cut
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, payload
 from ipu_keras.compiler.lower.reduce import region_op
 from ipu_keras.graph.elementwise import kernel_op
 from ipu_keras.graph.ir import Node
