@@ -1,5 +1,6 @@
 """Every function of `keras.activations`, and its gradient, against plain Keras."""
 
+import functools
 import inspect
 
 import keras
@@ -18,7 +19,8 @@ NAMES = {name for name, value in vars(keras.activations).items() if inspect.isfu
 def test_activation(name):
     def model():
         symbolic = keras.Input((5,))
-        active = getattr(keras.activations, name)(keras.layers.Dense(6)(symbolic), **ARGUMENTS.get(name, {}))
+        function = functools.partial(getattr(keras.activations, name), **ARGUMENTS.get(name, {}))
+        active = keras.layers.Activation(function)(keras.layers.Dense(6)(symbolic))
         result = keras.Model(symbolic, keras.layers.Dense(2)(active))
         result.compile(keras.optimizers.SGD(0.02), "mse", jit_compile=True)
         return result
