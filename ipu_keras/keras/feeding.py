@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ipu_keras.errors import DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
+from ipu_keras.keras.refusals import Float64Error
 from ipu_keras.keras.session import first_step
 from ipu_runtime.errors import LoopLimitError
 
@@ -111,8 +112,8 @@ class Feeding:
         def fed(stacks: list[Any], arguments: Any) -> Any:
             for position in positions:
                 position.assign(0)
-            feeds = iter([_Feed(stack, position) for stack, position in zip(stacks, positions, strict=False)])
-            leaves = [next(feeds) if leaf is _ITERATOR else leaf for leaf in tf.nest.flatten(arguments)]
+            feeds = {f"{_ITERATOR} {i}": _Feed(stack, positions[i]) for i, stack in enumerate(stacks)}
+            leaves = [feeds.get(leaf, leaf) if isinstance(leaf, str) else leaf for leaf in tf.nest.flatten(arguments)]
             args, kwargs = tf.nest.pack_sequence_as(arguments, leaves)
             return function(*args, **kwargs)
 
@@ -130,10 +131,11 @@ class Feeding:
             DataError: the batches of one execution differ in shape.
         """
         leaves = tf.nest.flatten(arguments)
-        iterators = [leaf for leaf in leaves if isinstance(leaf, tf.data.Iterator)]
+        iterators = list({id(leaf): leaf for leaf in leaves if isinstance(leaf, tf.data.Iterator)}.values())
+        number = {id(iterator): i for i, iterator in enumerate(iterators)}
         while len(self._positions) < len(iterators):
             self._positions.append(tf.Variable(0, trainable=False, name=f"position_{len(self._positions)}"))
-        plain = [_ITERATOR if isinstance(leaf, tf.data.Iterator) else leaf for leaf in leaves]
+        plain = [f"{_ITERATOR} {number[id(leaf)]}" if id(leaf) in number else leaf for leaf in leaves]
         packed = tf.nest.pack_sequence_as(arguments, plain)
         queues = [_Queue.of(iterator) for iterator in iterators]
         for queue in queues:
@@ -175,6 +177,17 @@ class Feeding:
             counts.append(0 if parameter is None else int(program.engine.read_state(parameter)))
         return results, counts
 
+    def _array(self, leaf: Any) -> np.ndarray:
+        dtype = leaf.dtype
+        if dtype == tf.float64:
+            raise Float64Error(
+                f"Unsupported data type for input/output: float64. An element of an iterator of {self._name} has it "
+                f"(shape {list(leaf.shape)}); cast it to float32 in the dataset."
+            )
+        if dtype == tf.string:
+            raise DataError(f"{self._name}: an element of an iterator is a string tensor; a device has none.")
+        return np.asarray(tfapi.view(leaf))
+
     def _too_few(self, wanted: int, queue: _Queue, sent: list[Any]) -> Exception:
         if len(queue.elements) > len(sent) and sent:
             sizes = " and ".join(str(shapes_of(queue.elements[i])) for i in (0, len(sent)))
@@ -184,7 +197,7 @@ class Feeding:
 
     def _stack(self, elements: list[Any], room: int) -> Any:
         """Elements as one array for each leaf; the last one stands for those that are missing."""
-        arrays = [[np.asarray(tfapi.view(leaf)) for leaf in tf.nest.flatten(e)] for e in elements]
+        arrays = [[self._array(leaf) for leaf in tf.nest.flatten(e)] for e in elements]
         arrays += arrays[-1:] * (room - len(arrays))
         return tf.nest.pack_sequence_as(elements[0], [np.stack(column) for column in zip(*arrays, strict=True)])
 

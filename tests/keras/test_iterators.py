@@ -143,3 +143,16 @@ def test_functions_that_share_an_iterator():
     assert strategy.run(one, args=(iterator,)).numpy().tolist() == [0, 1]
     assert strategy.run(two, args=(iterator,)).numpy().tolist() == [2 + 4, 3 + 5]
     assert strategy.run(one, args=(iterator,)).numpy().tolist() == [6, 7]
+
+
+def test_one_iterator_as_two_arguments_gives_each_batch_once():
+    a, b = IPUStrategy().run(
+        tf.function(lambda a, b: (next(a)["y"], next(b)["y"])), args=((iterator := iter(dataset())), iterator)
+    )
+    assert (a.numpy().tolist(), b.numpy().tolist()) == ([0, 1], [2, 3])
+
+
+def test_an_element_in_double_precision_is_named_as_such():
+    doubles = iter(tf.data.Dataset.from_tensor_slices(X.astype(np.float64)).batch(2))
+    with pytest.raises(TypeError, match="element of an iterator"):
+        IPUStrategy().run(tf.function(lambda it: next(it)), args=(doubles,))

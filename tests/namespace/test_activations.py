@@ -20,7 +20,7 @@ def test_activation(name):
     def model():
         symbolic = keras.Input((5,))
         function = functools.partial(getattr(keras.activations, name), **ARGUMENTS.get(name, {}))
-        active = keras.layers.Activation(function)(keras.layers.Dense(6)(symbolic))
+        active = keras.layers.Lambda(function)(keras.layers.Dense(6)(symbolic))
         result = keras.Model(symbolic, keras.layers.Dense(2)(active))
         result.compile(keras.optimizers.SGD(0.02), "mse", jit_compile=True)
         return result
