@@ -296,6 +296,17 @@ case(
     regions=binary("multiply"),
 )
 
+for name, x, window, out in [
+    ("running", (90,), "size=90 pad=89_0", "90"),
+    ("strides", (3, 200), "size=1x77 stride=1x3 pad=0_0x5_40", "3,57"),
+    ("dilations", (70, 2), "size=33x2 pad=3_50x1_0 lhs_dilate=2x1 rhs_dilate=3x1", "96,2"),
+    ("in two dimensions", (40, 45), "size=34x40 stride=2x1 pad=1_-1x0_3", "4,9"),
+    ("longer than the operand", (5,), "size=64 pad=70_70", "82"),
+]:
+    for op, start in (("add", 0), ("maximum", "-inf")):
+        text = WINDOW.format("f32[]", start, "f32", out, window, op)
+        case(f"long windows, {name}, {op}", text, whole(*x), regions=binary(op))
+
 # ---- select-and-scatter ----
 
 SCATTERED = "ROOT r = {0}[{1}] select-and-scatter(p0, p1, z), window={{{2}}}, select={3}, scatter={4}"

@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_keras.compiler.passes.builder import Builder, Rule
-from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_qr, rewrite_reflectors
+from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_lu, rewrite_qr, rewrite_reflectors
 from ipu_keras.compiler.passes.ops import Ops
 from ipu_keras.graph.ir import Graph, Node, Value
+
+
+def _order(ops: Ops, x: Value) -> Value:
+    """Integers in the total order of floats (-NaN, ..., -0, +0, ..., NaN), which XLA's TopK goes by."""
+    if x.dtype not in ("f32", "f16"):
+        return x
+    dtype, bits = ("s32", 31) if x.dtype == "f32" else ("s16", 15)
+    raw = ops.bits(x, dtype)
+    return ops.op("xor", raw, ops.op("and", ops.op("shift-right-arithmetic", raw, bits), (1 << bits) - 1))
 
 
 def rewrite_topk(b: Builder, node: Node) -> list[Value] | None:
@@ -15,14 +24,14 @@ def rewrite_topk(b: Builder, node: Node) -> list[Value] | None:
     ops, x = Ops(b, node.where), node.inputs[0]
     values, places = node.results
     dim, k = len(x.shape) - 1, values.shape[-1]
+    lines = [_order(ops, x), x, ops.line(x.shape, dim, places.dtype)]
     region = Graph("greater")
-    region.params = [Node("parameter", [], [((), d)]).out for d in (x.dtype, x.dtype, places.dtype, places.dtype)]
+    region.params = [Node("parameter", [], [((), v.dtype)]).out for v in lines for _ in range(2)]
     largest = node.attrs.get("largest", True)
     test = Node("compare", region.params[:2], [((), "pred")], {"direction": "gt" if largest else "lt"})
     region.nodes, region.outputs = [test], [test.out]
-    types = [(x.shape, x.dtype), (x.shape, places.dtype)]
-    line = ops.line(x.shape, dim, places.dtype)
-    made = b.add_node(Node("sort", [x, line], types, {"dims": (dim,), "region": region}, node.where))
+    types = [(v.shape, v.dtype) for v in lines]
+    _, *made = b.add_node(Node("sort", lines, types, {"dims": (dim,), "region": region}, node.where))
     return [ops.slice(v, dim, 0, k) for v in made]
 
 
@@ -36,10 +45,13 @@ CALLS: dict[str, Rule] = {
     "SPMDFullToShardShape": _same,
     "SPMDShardToFullShape": _same,
     "annotate_device_placement": _same,
+    # A bound of a dynamic size; what is still dynamic is refused before.
+    "SetBound": _same,
     "TopK": rewrite_topk,
     "Qr": rewrite_qr,
     "ProductOfElementaryHouseholderReflectors": rewrite_reflectors,
     "Eigh": rewrite_eigh,
+    "LuDecomposition": rewrite_lu,
 }
 """By the call's target."""
 

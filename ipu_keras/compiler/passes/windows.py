@@ -17,6 +17,9 @@ from ipu_keras.compiler.passes.choices import scalar_body, whole_arrays
 from ipu_keras.compiler.passes.ops import Ops, lowest
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 
+LONG = 32
+"""Longer windows, as those of running sums, are put together from windows of 1, 2, 4... elements."""
+
 MOST_TAPS = 512
 """Windows of more elements stay as they are: each tap is a slice."""
 
@@ -92,7 +95,37 @@ def _one_operation(b: Builder, node: Node, op: str) -> Value | None:
             kept = again(start, [*window[:-1], (1, 1, 0, 0, 1, 1, False)], (*out.shape[:-1], x.shape[-1]))
             padding = (*((0, 0, 0) for _ in window[:-1]), (low, high, 0))
             return b.add("pad", [kept, start], out.shape, x.dtype, {"padding": padding}, node.where)
+    for d, w in enumerate(window):
+        if w[0] > LONG and out.size:
+            line = _doubled(ops, x, d, w, out.shape[d], op)
+            rest = tuple((1, 1, 0, 0, 1, 1, False) if i == d else v for i, v in enumerate(window))
+            return b.add("reduce-window", [line, start], out.shape, x.dtype, {**node.attrs, "window": rest}, node.where)
     return None
+
+
+def _doubled(ops: Ops, x: Value, d: int, window: Any, count: int, op: str) -> Value:
+    """Windows along one dimension; the error grows with the logarithm of their length, not with it."""
+    taps, stride, low, high, apart, base, _ = window
+    padding = tuple((low, high, base - 1) if i == d else (0, 0, 0) for i in range(len(x.shape)))
+    n = x.shape[d] + low + high + max(0, x.shape[d] - 1) * (base - 1)
+    shape = (*x.shape[:d], n, *x.shape[d + 1 :])
+    neutral = ops.const(_neutral(op, x.dtype), x.dtype)
+    piece = ops.b.add("pad", [x, neutral], shape, x.dtype, {"padding": padding}, ops.where)
+    span, have, done = (count - 1) * stride + 1, 1, 0
+    total: Value | None = None
+    while True:
+        if taps & have:
+            seen = ops.slice(piece, d, done * apart, done * apart + span)
+            total = seen if total is None else ops.op(op, total, seen)
+            done += have
+        if done == taps:
+            break
+        n -= have * apart
+        piece = ops.op(op, ops.slice(piece, d, 0, n), ops.slice(piece, d, have * apart, have * apart + n))
+        have *= 2
+    assert total is not None
+    slices = tuple((0, m, stride if i == d else 1) for i, m in enumerate(total.shape))
+    return ops.b.add("slice", [total], (*shape[:d], count, *shape[d + 1 :]), x.dtype, {"slices": slices}, ops.where)
 
 
 def rewrite_select_and_scatter(b: Builder, node: Node) -> Value | None:
