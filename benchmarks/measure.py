@@ -50,8 +50,8 @@ def figures(
 
 def training(make_model: Callable[..., Any], data: Any, steps_per_execution: int, executions: int) -> Figures:
     """Times the train step of a Keras model in the scope against its twin with jit_compile=True."""
-    from ipu_keras import IPUStrategy
-    from ipu_keras.cli.demo import executable_of, execution_times
+    from ipu_keras import IPUStrategy, executable
+    from ipu_keras.cli.demo import execution_times
 
     with IPUStrategy().scope():
         model = make_model(steps_per_execution=steps_per_execution)
@@ -66,7 +66,7 @@ def training(make_model: Callable[..., Any], data: Any, steps_per_execution: int
         [*ours, *ours_more[1:]],
         [*xlas, *xlas_more[1:]],
         steps_per_execution,
-        executable_of(model).profile(),
+        executable(model).profile(),
         (our_peak[0], xla_peak[0]),
     )
 
@@ -80,8 +80,7 @@ def predicting(make_model: Callable[..., Any], x: Any, batch: int, executions: i
         batch: samples a step.
         executions: how many are timed of each side after the first.
     """
-    from ipu_keras import IPUStrategy
-    from ipu_keras.cli.demo import executable_of
+    from ipu_keras import IPUStrategy, executable
 
     steps_per_execution = len(x) // batch
     with IPUStrategy().scope():
@@ -103,5 +102,5 @@ def predicting(make_model: Callable[..., Any], x: Any, batch: int, executions: i
     for _ in range(executions):
         for i in range(2):
             execution(i)
-    profile = executable_of(model, "predict").profile()
+    profile = executable(model, "predict").profile()
     return figures(times[0], times[1], steps_per_execution, profile, (peaks[0], peaks[1]))

@@ -7,6 +7,8 @@ import statistics
 import time
 from typing import Any
 
+import ipu_keras
+
 
 def profile_of(model: Any, kind: str = "train") -> Any:
     """Cycles and memory of the step that a model made in the scope ran last.
@@ -15,7 +17,7 @@ def profile_of(model: Any, kind: str = "train") -> Any:
         model: after `fit`, `evaluate` or `predict`.
         kind: "train", "test" or "predict".
     """
-    return getattr(model, f"{kind}_function").session.latest.executable.profile()
+    return ipu_keras.executable(model, kind).profile()
 
 
 def step_seconds(models: list[Any], data: Any, steps: int) -> list[float]:

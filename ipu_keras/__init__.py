@@ -21,16 +21,28 @@ from ipu_keras.frontend.counter import executions
 if TYPE_CHECKING:
     from ipu_keras import errors, hlo
     from ipu_keras.debug import compare, rerun
+    from ipu_keras.keras.programs import executable
     from ipu_keras.keras.strategy import IPUStrategy, IPUStrategyV1
 
 __version__ = "0.1.0"
-__all__ = ["IPUStrategy", "IPUStrategyV1", "__version__", "compare", "errors", "executions", "hlo", "rerun"]
+__all__ = [
+    "IPUStrategy",
+    "IPUStrategyV1",
+    "__version__",
+    "compare",
+    "errors",
+    "executable",
+    "executions",
+    "hlo",
+    "rerun",
+]
 
 _MODULES = ("errors", "hlo", "jax", "target")
 _NAMES = {
     "IPUStrategy": "ipu_keras.keras.strategy",
     "IPUStrategyV1": "ipu_keras.keras.strategy",
     "compare": "ipu_keras.debug",
+    "executable": "ipu_keras.keras.programs",
     "rerun": "ipu_keras.debug",
 }
 

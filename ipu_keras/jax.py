@@ -80,11 +80,21 @@ class CompiledFunction:
         key = (_jax().tree.structure((args, kwargs)), tuple((a.shape, a.dtype) for a in leaves))
         found = self._programs.get(key)
         if found is None:
-            lowered = self._jitted.lower(*args, **kwargs)
-            module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
-            executable = compile_module(module, target=self._target, options=self._options, name=self._name)
+            traced = self._jitted.trace(*args, **kwargs)
+            lowered = traced.lower()
+            try:
+                executable = self._compile(lowered)
+            except UnsupportedError as error:
+                # On the CPU, JAX calls LAPACK; for an accelerator it writes linear algebra as HLO.
+                if not any("lapack" in item for item in error.items):
+                    raise
+                executable = self._compile(traced.lower(lowering_platforms=("tpu",)))
             found = self._programs[key] = (executable, lowered.out_info)
         return found
+
+    def _compile(self, lowered: Any) -> Executable:
+        module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+        return compile_module(module, target=self._target, options=self._options, name=self._name)
 
 
 def _is_key(dtype: Any) -> bool:

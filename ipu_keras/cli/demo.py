@@ -108,16 +108,6 @@ class CompileTimes(logging.Handler):
         logger.propagate = self._propagate
 
 
-def executable_of(model: Any, kind: str = "train") -> Any:
-    """The latest executable of a model made in the scope.
-
-    Args:
-        model: the model, after its first execution.
-        kind: ``"train"``, ``"test"`` or ``"predict"``.
-    """
-    return getattr(model, f"{kind}_function").session.latest.executable
-
-
 def execution_times(models: list[Any], data: Any, executions: int) -> list[list[float]]:
     """Seconds of training executions, the models taking turns.
 
@@ -219,7 +209,9 @@ def _measure(target: str, quick: bool) -> dict[str, Any]:
             model.fit(x_train, y_train, batch_size=BATCH, epochs=1 if quick else EPOCHS)
             # One batch is one execution here: 7 test batches are not a multiple of the 15 of training.
             accuracy = _accuracy(model, x_test, y_test)
-    profile = executable_of(model).profile()
+    from ipu_keras.keras.programs import executable
+
+    profile = executable(model).profile()
 
     print("Timing training steps, this emulation and XLA on the CPU in turn ...", flush=True)
     twin = convnet(jit_compile=True)

@@ -165,6 +165,11 @@ class Feeding:
             del queue.elements[:count]
         return program.pack(results, first_step)
 
+    @property
+    def latest(self) -> Any:
+        """The program of the last execution."""
+        return self._runner.latest
+
     def _attempt(self, program: Any, arrays: list[np.ndarray], turns: int) -> tuple[Any, list[int]] | None:
         """Results, and how many batches of each iterator were taken; None where loops went on too long."""
         try:

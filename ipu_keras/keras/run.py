@@ -66,6 +66,7 @@ class FunctionRunner:
         self._pending: tuple[Any, Any] = ((), {})
         self._sessions: dict[Any, tuple[Session, Any]] = {}
         self._feeding: Feeding | None = None
+        self.latest: Program | None = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the function.
@@ -95,7 +96,8 @@ class FunctionRunner:
                 arrays.append(array)
         session = self._session(args, kwargs, fixed)
         self._pending = (args, kwargs)
-        return session.program(tuple(arrays), tuple((a.shape, a.dtype) for a in arrays)), arrays
+        self.latest = session.program(tuple(arrays), tuple((a.shape, a.dtype) for a in arrays))
+        return self.latest, arrays
 
     def _fed(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
         if self._feeding is None:
@@ -106,7 +108,9 @@ class FunctionRunner:
                     ["an iterator for a concrete function"],
                 )
             self._feeding = Feeding(function, self._around, self._name)
-        return self._feeding(arguments)
+        result = self._feeding(arguments)
+        self.latest = self._feeding.latest
+        return result
 
     def _around(self, function: Any) -> FunctionRunner:
         """A runner like this one for a function that calls this one's, and that nobody else holds."""
@@ -218,3 +222,8 @@ class GenerateFunction:
             kwargs: of `generate_step`.
         """
         return self._runner(args, kwargs)
+
+    @property
+    def latest(self) -> Program | None:
+        """The program of the last generation."""
+        return self._runner.latest

@@ -11,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import one_device_strategy
 
-from ipu_keras.errors import ConfigError
+from ipu_keras.compiler.executable import Executable
+from ipu_keras.errors import ConfigError, DataError
 from ipu_keras.keras import adapter, keras2
 from ipu_keras.keras.model import model_class
 from ipu_keras.keras.refusals import InsideFunctionError, ModeError
@@ -146,6 +147,21 @@ class IPUStrategy(tf.distribute.Strategy):
             with contextlib.suppress(TypeError):
                 self._runners[key] = runner
         return runner(tuple(args), dict(kwargs or {}))
+
+    def executable(self, fn: Any) -> Executable:
+        """The latest program of a function that `run` has run, to profile or save it.
+
+        Args:
+            fn: the function.
+
+        Raises:
+            DataError: `run` has not run it.
+        """
+        runner = self._runners.get(fn)
+        if runner is None or runner.latest is None:
+            raise DataError(f"IPUStrategy.run has not run {getattr(fn, '__name__', fn)!r}")
+        found: Executable = runner.latest.executable
+        return found
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
         """On the host there is one replica's value: it is returned as it is.

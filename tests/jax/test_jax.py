@@ -102,3 +102,43 @@ def test_stablehlo_becomes_hlo():
     np.testing.assert_allclose(result, np.tanh(x @ x), rtol=1e-5, atol=1e-6)
     with pytest.raises(errors.UnsupportedError):
         ipu_jax.hlo_from_stablehlo("not a module")
+
+
+def test_linear_algebra():
+    a = floats(4, 4) + 4 * np.eye(4, dtype=np.float32)
+    spd = a @ a.T
+
+    def f(a, spd, b):
+        q, r = jnp.linalg.qr(a)
+        solved = jax.scipy.linalg.solve_triangular(a, b, lower=True)
+        lu, pivots, order = jax.lax.linalg.lu(a)
+        rest = jnp.linalg.inv(a), jnp.linalg.solve(a, b), jnp.linalg.det(a), jnp.linalg.svd(a)[1], lu, pivots, order
+        return jnp.linalg.cholesky(spd), q, r, jnp.linalg.eigh(spd)[0], solved, *rest
+
+    b = floats(4, 2)
+    same(ipu_jax.compile(f)(a, spd, b), f(a, spd, b), rtol=1e-3)
+
+
+def test_top_k_goes_by_the_total_order():
+    x = np.array([[0.0, -0.0, 1, -0.0, 0.0, -1], [np.nan, 3, -np.inf, np.inf, 3, -3]], np.float32)
+    ours, theirs = ipu_jax.compile(lambda x: jax.lax.top_k(x, 6))(x), jax.lax.top_k(x, 6)
+    np.testing.assert_array_equal(ours[0], theirs[0])
+    np.testing.assert_array_equal(ours[1], theirs[1])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (2, 4, 6), (3, 6, 4)])
+def test_lu_with_pivots(shape):
+    a = floats(*shape)
+    a[..., 0, 0] = 0  # the first pivot is not on the diagonal
+    f = jax.lax.linalg.lu
+    ours = ipu_jax.compile(lambda a: f(a))(a)
+    for got, want in zip(ours, f(a), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_products_of_two_dtypes():
+    def f(x, n):
+        return jax.lax.dot_general(x, n, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+
+    x, n = floats(3, 4), RNG.integers(-5, 5, (4, 2)).astype(np.int32)
+    same(ipu_jax.compile(f)(x, n), f(x, n))

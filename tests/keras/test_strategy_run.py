@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_keras
-from ipu_keras import IPUStrategy
+from ipu_keras import IPUStrategy, errors
 from ipu_keras.errors import IPUError, UnsupportedError
 from tests.keras import helpers
 
@@ -155,3 +155,23 @@ def test_error_of_the_user_is_the_users(strategy):
 
     with pytest.raises(ValueError, match="mine"):
         strategy.run(f, (tf.constant(1.0),))
+
+
+def test_executables_of_models_and_functions(strategy):
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(2)])
+        model.compile("sgd", "mse")
+    with pytest.raises(errors.DataError, match="has run no train program"):
+        ipu_keras.executable(model)
+    model.fit(np.ones((4, 3)), np.ones((4, 2)), batch_size=4, verbose=0)
+    assert ipu_keras.executable(model).profile().cycles > 0
+    with pytest.raises(errors.DataError, match="predict"):
+        ipu_keras.executable(model, "predict")
+    with pytest.raises(errors.DataError, match="one of train, test, predict, generate"):
+        ipu_keras.executable(model, "fit")
+
+    double = tf.function(lambda x: x * 2)
+    with pytest.raises(errors.DataError, match="has not run"):
+        strategy.executable(double)
+    strategy.run(double, args=(np.ones(3, np.float32),))
+    np.testing.assert_array_equal(strategy.executable(double).run(np.ones(3, np.float32))[0], 2)

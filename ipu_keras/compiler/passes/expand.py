@@ -44,6 +44,17 @@ def _scalar_operands(b: Builder, node: Node) -> Value | None:
     return b.add(node.op, inputs, shape, node.out.dtype, node.attrs, node.where)
 
 
+def _one_dtype(b: Builder, node: Node) -> Value | None:
+    """Operands of two dtypes become the result's first."""
+    dtypes, out = {v.dtype for v in node.inputs}, node.out
+    if len(dtypes) == 1:
+        return None
+    inputs = [
+        v if v.dtype == out.dtype else b.add("convert", [v], v.shape, out.dtype, {}, node.where) for v in node.inputs
+    ]
+    return b.add(node.op, inputs, out.shape, out.dtype, node.attrs, node.where)
+
+
 def _set_dimension_size(b: Builder, node: Node) -> Value | None:
     """A dimension set to the size that it has stays static."""
     x, size = node.inputs
@@ -65,7 +76,9 @@ RULES: dict[str, list[Rule]] = {
     "bitcast-convert": [rewrite_bitcast],
     "cholesky": [rewrite_cholesky],
     "conditional": [rewrite_switch],
+    "convolution": [_one_dtype],
     "custom-call": [rewrite_call],
+    "dot": [_one_dtype],
     "dynamic-slice": [rewrite_dynamic],
     "dynamic-update-slice": [rewrite_dynamic],
     "fft": [rewrite_fft],

@@ -220,3 +220,51 @@ def rewrite_eigh(b: Builder, node: Node) -> list[Value]:
     attrs = {"contract": ((2,), (1,)), "batch": ((0,), (0,))}
     vectors = b.add("dot", [v, ops.convert(place, x.dtype)], a.shape, x.dtype, attrs, node.where)
     return [ops.reshape(vectors, *node.results[0].shape), ops.reshape(values, *node.results[1].shape)]
+
+
+def rewrite_lu(b: Builder, node: Node) -> list[Value]:
+    """P A = L U with the largest pivot of each column, L below the diagonal; also the swaps, and the permutation.
+
+    Source: Golub and Van Loan, 3.4 (outer product form).
+    """
+    ops, x = Ops(b, node.where), node.inputs[0]
+    a = _matrices(ops, x)
+    batch, m, n = a.shape
+    steps = min(m, n)
+
+    def column(o: Ops, k: Value, a: Value, pivots: Value, order: Value) -> list[Value]:
+        zero = o.const(0, "s32")
+        line = o.reshape(o.at(a, [zero, zero, k], (batch, m, 1)), batch, m)
+        size = o.select(_numbers(o, k, (batch, m), 1, "ge"), o.op("abs", line), -1.0)
+        largest = o.spread(o.reduce(size, (1,), "maximum", -1.0), (batch, m), (0,))
+        place = o.reduce(o.select(o.compare(size, "eq", largest), o.line((batch, m), 1), m), (1,), "minimum", m)
+        place = o.op("minimum", place, m - 1)  # a column of NaN has no largest
+        at_k, at_place = (
+            _numbers(o, k, (batch, m), 1, "eq"),
+            o.compare(o.line((batch, m), 1), "eq", o.spread(place, (batch, m), (0,))),
+        )
+
+        def swapped(v: Value) -> Value:
+            """Rows k and `place` exchanged, in each matrix its own."""
+            rest = tuple(range(2, len(v.shape)))
+            masks = [o.spread(mask, v.shape, (0, 1)) for mask in (at_k, at_place)]
+            start: float | int = 0
+            rows = [o.reduce(o.select(mask, v, start), (1,), "add") for mask in masks]
+            first, second = (o.spread(row, v.shape, (0, *rest)) for row in rows)
+            return o.select(masks[0], second, o.select(masks[1], first, v))
+
+        a, order = swapped(a), swapped(order)
+        row = o.reshape(o.at(a, [zero, k, zero], (batch, 1, n)), batch, n)
+        line = o.reshape(o.at(a, [zero, zero, k], (batch, m, 1)), batch, m)
+        pivot = o.spread(_pick(o, line, k), (batch, m), (0,))
+        below = _numbers(o, k, (batch, m), 1, "gt")
+        factors = o.select(below, o.div(line, o.select(o.compare(pivot, "eq", 0.0), 1.0, pivot)), 0.0)
+        right = o.select(_numbers(o, k, (batch, n), 1, "gt"), row, 0.0)
+        step = o.mul(o.spread(factors, a.shape, (0, 1)), o.spread(right, a.shape, (0, 2)))
+        a = o.put(o.sub(a, step), o.reshape(o.select(below, factors, line), batch, m, 1), [zero, zero, k])
+        return [a, o.put(pivots, o.reshape(place, batch, 1), [zero, k]), order]
+
+    first = [a, ops.full(0, (batch, steps), "s32"), ops.line((batch, m), 1)]
+    packed, pivots, order = ops.loop(steps, first, column)
+    found = (packed, pivots, order)
+    return [ops.reshape(v, *result.shape) for v, result in zip(found, node.results, strict=True)]
