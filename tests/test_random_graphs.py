@@ -24,6 +24,17 @@ MOST_ELEMENTS = 3000
 FLOATS = {"float32": 2.0**-21, "float16": 2.0**-9}  # what one operation may add, relative
 EXACT_BITS = {"float32": 2.0**23, "float16": 2.0**10}
 INTS = ("int32", "uint32", "int8", "uint8", "int64", "uint64")
+SHAPELESS = (
+    "xla_ops.",
+    "while_loop(",
+    "tf.cond(",
+    "switch_case(",
+    "windows(",
+    "two_reduced(",
+    "sort_two(",
+    "select_scatter(",
+)
+"""What TensorFlow does not infer the shape of."""
 DIMS = (1, 1, 2, 3, 4, 5, 7, 8, 16, 31)
 
 
@@ -91,6 +102,8 @@ class Drawn:
                 info.err = err + FLOATS[dtype] * bound
             if bound > 64:
                 code, info.bound = f"tf.clip_by_value({code}, -8, 8)", 8.0
+        if any(name in code for name in SHAPELESS):
+            code = f"tf.ensure_shape({code}, {list(shape)})"
         self.lines.append(f"{info.name} = {code}")
         self.used.update(i.name for i in inputs)
         self.values.append(info)
@@ -153,6 +166,11 @@ UNARY = {
     "rsqrt": ("tf.math.rsqrt(tf.abs({}) + 1)", 1, lambda b: 1.0, False, None),
     "gelu": ("tf.nn.gelu({}, approximate=True)", 2, lambda b: b, False, None),
     "square": ("tf.square(tf.clip_by_value({}, -4, 4))", 8, lambda b: min(b, 4) ** 2, False, lambda u: u * u),
+    "cube root": ("cbrt(tf.abs({}) + 1)", 1, lambda b: b + 1, False, None),
+    "tangent": ("tf.tan(tf.clip_by_value({}, -1, 1))", 4, lambda b: 2.0, False, None),
+    "inverse tangent": ("tf.atan({})", 1, lambda b: 1.6, False, None),
+    "barrier": ("xla_ops.xla_optimization_barrier([{}])[0]", 1, lambda b: b, False, lambda u: u),
+    "fewer bits": ("fewer_bits({})", 0, lambda b: 2 * b, True, lambda u: u),
     "sign": ("tf.sign({})", 0, lambda b: 1.0, True, lambda u: 1.0),
     "floor": ("tf.floor({})", 0, lambda b: b + 1, True, lambda u: 1.0),
     "ceil": ("tf.math.ceil({})", 0, lambda b: b + 1, True, lambda u: 1.0),
@@ -168,10 +186,17 @@ def unary(draw, g):
     if not x.floating:
         code = draw(
             st.sampled_from(
-                ["tf.bitwise.invert({})", "{} + {}", "tf.raw_ops.PopulationCount(x={})", "tf.abs({})", "-{}"]
+                [
+                    "tf.bitwise.invert({})",
+                    "{} + {}",
+                    "tf.raw_ops.PopulationCount(x={})",
+                    "tf.abs({})",
+                    "-{}",
+                    "tf.sign({})",
+                ]
             )
         )
-        if x.dtype[0] == "u" and code in ("tf.abs({})", "-{}"):
+        if x.dtype[0] == "u" and code in ("tf.abs({})", "-{}", "tf.sign({})"):
             code = "{} + {}"
         dtype = "uint8" if "Population" in code else x.dtype
         g.emit(code.format(x.name, x.name), [x], x.shape, dtype)
@@ -217,7 +242,9 @@ def binary(draw, g):
     if x is y and not x.floating:
         return False  # XLA takes x * x to be positive, even where it wraps, and drops a later abs
     if x.dtype == "bool":
-        op = draw(st.sampled_from(["tf.logical_and", "tf.logical_or", "tf.not_equal"]))
+        op = draw(
+            st.sampled_from(["tf.logical_and", "tf.logical_or", "tf.not_equal", "tf.equal", "tf.math.logical_xor"])
+        )
         g.emit(f"{op}({a.name}, {b.name})", [x, y], shape, "bool")
         return True
     if not x.floating:
@@ -496,7 +523,8 @@ def conv(draw, g):
     nd = len(x.shape) - 2
     batch, ins, channels = x.shape[0], x.shape[1:-1], x.shape[-1]
     groups = draw(st.sampled_from([1, 1, *(d for d in (2, 3, 4, channels) if channels % d == 0)]))
-    outs = groups * draw(st.sampled_from([1, 2, 3, 8]))
+    of_batch = draw(st.sampled_from([1, 1, *(d for d in (2, 3) if groups == 1 and batch % d == 0)]))
+    outs = groups * of_batch * draw(st.sampled_from([1, 2, 3, 8]))
     taps = [draw(st.integers(1, min(4, n + 1))) for n in ins]
     stride = [draw(st.integers(1, 3)) for _ in ins]
     base = [draw(st.sampled_from([1, 1, 2, 3])) for _ in ins]
@@ -508,7 +536,7 @@ def conv(draw, g):
         if spatial[-1] < 0 or (n - 1) * b + 1 + min(low, 0) + min(high, 0) < 1:
             return False
         spatial[-1] = spatial[-1] // s + 1
-    out = (batch, *spatial, outs)
+    out = (batch // of_batch, *spatial, outs)
     if math.prod(out) > MOST_ELEMENTS or math.prod(taps) * channels // groups * outs > MOST_ELEMENTS:
         return False
     w = g.param(draw, (*taps, channels // groups, outs), x.dtype)
@@ -517,7 +545,7 @@ def conv(draw, g):
         g.params.pop()
         g.values.pop()
         return False
-    code = f"conv({x.name}, {w.name}, {stride}, {pads}, {base}, {dilation}, {groups})"
+    code = f"conv({x.name}, {w.name}, {stride}, {pads}, {base}, {dilation}, {groups}, {of_batch})"
     g.emit(code, [x, w], out, x.dtype, *found)
     return nd > 0
 
@@ -617,9 +645,263 @@ def softmax(draw, g):
     return True
 
 
+def clamp(draw, g):
+    """Bounds of the whole shape or scalars, in any order."""
+    x = pick(draw, g, lambda v: v.dtype != "bool" and v.dtype != "float16")
+    if x is None:
+        return False
+    low = pick(draw, g, lambda v: v.dtype == x.dtype and v.shape in (x.shape, ())) or x
+    high = pick(draw, g, lambda v: v.dtype == x.dtype and v.shape in (x.shape, ())) or x
+    err = max(x.err, low.err, high.err)
+    keep(g, f"tf.minimum(tf.maximum({x.name}, {low.name}), {high.name})", x, x.shape, low, high)
+    g.values[-1].err = max(g.values[-1].err, err)
+    return True
+
+
+def bits(draw, g):
+    """The bits of integers, read as others of the same width or half of it."""
+    x = pick(draw, g, lambda v: v.dtype in INTS)
+    if x is None or x.size * 8 > MOST_ELEMENTS:
+        return False
+    dtype = draw(st.sampled_from(INTS))
+    wide, narrow = np.dtype(x.dtype).itemsize, np.dtype(dtype).itemsize
+    if narrow > wide:
+        return False
+    shape = x.shape if wide == narrow else (*x.shape, wide // narrow)
+    g.emit(f"tf.bitcast({x.name}, '{dtype}')", [x], shape, dtype)
+    return True
+
+
+def window(draw, g):
+    """reduce-window: one operation or a longer region, dilations, padding of both signs, a start at run time."""
+    x = pick(draw, g, lambda v: 0 < len(v.shape) < 5 and v.size > 0 and v.dtype in ("float32", "int32"))
+    if x is None:
+        return False
+    taps, stride, base, dilation, pads, shape = [], [], [], [], [], []
+    for n in x.shape:
+        taps.append(draw(st.sampled_from([1, 1, 2, 3, n])))
+        stride.append(draw(st.sampled_from([1, 1, 2, 3])))
+        base.append(draw(st.sampled_from([1, 1, 1, 2])))
+        dilation.append(draw(st.sampled_from([1, 1, 2])))
+        pads.append([draw(st.integers(-1, 3)), draw(st.integers(-1, 3))])
+        room = (n - 1) * base[-1] + 1 + sum(pads[-1]) - ((taps[-1] - 1) * dilation[-1] + 1)
+        if room < 0 or (n - 1) * base[-1] + 1 + min(pads[-1][0], 0) + min(pads[-1][1], 0) < 1:
+            return False
+        shape.append(room // stride[-1] + 1)
+    count = math.prod(taps)
+    kind = draw(st.sampled_from(["sum", "largest", "smallest", "farthest"]))
+    if math.prod(shape) > MOST_ELEMENTS or count * math.prod(shape) > 1 << 18 or (kind == "farthest" and count > 40):
+        return False
+    start = pick(draw, g, lambda v: v.shape == () and v.dtype == x.dtype and v.exact) if kind != "sum" else None
+    if kind == "sum" and (count * x.bound > 30000 or not x.exact):
+        return False
+    bound, err, unit = x.bound, x.err, x.unit
+    if kind == "sum":
+        bound, first = count * x.bound, f"tf.constant(0, '{x.dtype}')"
+        err = 0 if not x.floating or bound / unit <= EXACT_BITS[x.dtype] else count * bound * FLOATS[x.dtype]
+    else:
+        far = {"largest": -1000, "smallest": 1000, "farthest": 0}[kind] if x.floating else 0
+        if not x.floating:
+            far = np.iinfo("int32").min if kind == "largest" else np.iinfo("int32").max
+        first = f"tf.constant({far}, '{x.dtype}')"
+        if start is not None and kind != "farthest":
+            first = f"tf.{'min' if kind == 'largest' else 'max'}imum({start.name}, {far})"
+        bound = 1000.0 if any(sum(p) > 0 for p in pads) or max(base) > 1 or min(min(p) for p in pads) < 0 else bound
+    if kind == "farthest" and (not x.floating or count == 1):
+        return False  # the magnitude of the least integer wraps; XLA leaves the region out for windows of one element
+    args = f"{taps}, {stride}, {base}, {dilation}, {pads}, '{kind}'"
+    g.emit(f"windows({x.name}, {first}, {args})", [x, *([start] if start else [])], shape, x.dtype, bound, err, unit)
+    return True
+
+
+def select_scatter(draw, g):
+    """select-and-scatter of values without ties, padded, from a start at run time."""
+    x = pick(draw, g, lambda v: 0 < len(v.shape) < 4 and 0 < v.size < 300 and v.dtype == "float32" and v.exact)
+    if x is None or x.bound / x.unit * (x.size + 1) > EXACT_BITS["float32"]:
+        return False
+    taps = [draw(st.integers(1, min(3, n))) for n in x.shape]
+    stride = [draw(st.integers(1, 3)) for _ in taps]
+    pads = [[draw(st.integers(0, k - 1)), draw(st.integers(0, k - 1))] for k in taps]
+    shape = [(n + sum(p) - k) // s + 1 for n, k, s, p in zip(x.shape, taps, stride, pads, strict=True)]
+    source = g.param(draw, shape, "float32")
+    start = pick(draw, g, lambda v: v.shape == () and v.dtype == "float32" and v.exact)
+    first = start.name if start is not None else "0.0"
+    far = draw(st.booleans())
+    code = f"select_scatter({x.name}, {source.name}, {first}, {x.unit}, {taps}, {stride}, {pads}, {far})"
+    most, unit = (start.bound, start.unit) if start is not None else (0.0, 1.0)
+    g.emit(code, [x, source, *([start] if start else [])], x.shape, "float32", most + 54.0, 0.0, min(unit, source.unit))
+    return True
+
+
+def two_reduced(draw, g):
+    """A reduction of two operands at once, from start values known only at run time.
+
+    The start values change nothing: XLA leaves them out where there is one element to reduce.
+    """
+    x = pick(draw, g, lambda v: len(v.shape) > 0 and v.size > 0 and v.dtype == "int32")
+    y = pick(draw, g, lambda v: x is not None and v.shape == x.shape and v.dtype in ("float32", "int32"))
+    start = pick(draw, g, lambda v: v.shape == () and y is not None and v.dtype == y.dtype)
+    if start is None:
+        return False
+    axes = draw(st.lists(st.integers(0, len(x.shape) - 1), min_size=1, max_size=len(x.shape), unique=True))
+    shape = [n for d, n in enumerate(x.shape) if d not in axes]
+    code = f"two_reduced({x.name}, {y.name}, {start.name}, {axes})"
+    g.emit(f"{code}[0]", [x, y, start], shape, "int32")
+    keep(g, f"{code}[1]", y, shape)
+    g.used.add(start.name)
+    return True
+
+
+def sort_two(draw, g):
+    """The places that a stable sort gives, and a partner that moves along; top-k of integers."""
+    x = pick(draw, g, lambda v: len(v.shape) > 0 and v.size > 0 and v.dtype != "bool" and v.exact)
+    if x is None:
+        return False
+    axis = draw(st.integers(0, len(x.shape) - 1))
+    if not x.floating and draw(st.booleans()):
+        k = draw(st.integers(1, x.shape[-1]))
+        part = draw(st.sampled_from(["values", "indices"]))
+        dtype = x.dtype if part == "values" else "int32"
+        if x.dtype != "int32":
+            return False
+        g.emit(f"tf.math.top_k({x.name}, {k}).{part}", [x], (*x.shape[:-1], k), dtype)
+        return True
+    y = pick(draw, g, lambda v: v.shape == x.shape and v.dtype != "bool")
+    return keep(g, f"sort_two({x.name}, {y.name}, {axis})", y, x.shape, y)
+
+
+def number(draw, g, below):
+    """A scalar s32 below a bound, known only at run time."""
+    return g.param(draw, (), "int32", below)
+
+
+def dynamic(draw, g):
+    """dynamic-slice and dynamic-update-slice; inside, as XLA on the CPU forgets to clamp where it slices a roll."""
+    x = pick(draw, g, lambda v: len(v.shape) > 0 and v.size > 0)
+    if x is None:
+        return False
+    sizes = [draw(st.integers(0 if n > 3 else 1, n)) for n in x.shape]
+    axis = draw(st.integers(0, len(x.shape) - 1))
+    at = number(draw, g, x.shape[axis] - sizes[axis] + 1)
+    starts = f"tf.stack([{', '.join(at.name if d == axis else '0' for d in range(len(x.shape)))}])"
+    g.used.add(at.name)
+    if draw(st.booleans()):
+        return keep(g, f"xla_ops.xla_dynamic_slice({x.name}, {starts}, {sizes})", x, sizes)
+    part = g.param(draw, sizes, x.dtype)
+    return keep(g, f"xla_ops.xla_dynamic_update_slice({x.name}, {part.name}, {starts})", x, x.shape, part)
+
+
+def table(draw, g):
+    """gather and scatter by indices of several components; updates meet in order."""
+    x = pick(draw, g, lambda v: len(v.shape) > 1 and v.size > 0 and v.dtype in ("float32", "int32") and v.exact)
+    if x is None:
+        return False
+    parts = draw(st.integers(1, len(x.shape)))
+    n = draw(st.sampled_from([1, 2, 3, 8, 16]))
+    index = g.param(draw, (n, parts), "int32", min(x.shape[:parts]))
+    shape = (n, *x.shape[parts:])
+    if math.prod(shape) > MOST_ELEMENTS:
+        return False
+    g.used.add(index.name)
+    kind = draw(st.sampled_from(["gather", "add", "sub", "max", "min", "update"]))
+    if kind == "gather":
+        return keep(g, f"tf.gather_nd({x.name}, {index.name})", x, shape)
+    part = g.param(draw, shape, x.dtype)
+    code = f"tf.tensor_scatter_nd_{kind}({x.name}, {index.name}, {part.name})"
+    keep(g, code, x, x.shape, part)
+    if x.floating and kind in ("add", "sub"):
+        most = g.values[-1]
+        most.bound = x.bound + n * part.bound
+        if most.bound > 60 or most.bound / most.unit > EXACT_BITS[x.dtype]:
+            most.err = n * most.bound * FLOATS[x.dtype]
+    return True
+
+
+def loop(draw, g):
+    """while: its trips known or not, none too; states that change, stay, change places."""
+    x = pick(draw, g, lambda v: v.dtype != "bool" and v.size > 0)
+    if x is None:
+        return False
+    trips = draw(st.integers(0, 4))
+    bound = str(trips)
+    if draw(st.booleans()):
+        n = number(draw, g, trips + 1)
+        g.used.add(n.name)
+        bound = n.name
+    kind = draw(st.sampled_from(["negate", "tanh", "swap", "count"]))
+    if kind == "negate":
+        return keep(
+            g, f"tf.while_loop(lambda i, a: i < {bound}, lambda i, a: (i + 1, 0 - a), [0, {x.name}])[1]", x, x.shape
+        )
+    if kind == "tanh" and x.floating:
+        code = f"tf.while_loop(lambda i, a: i < {bound}, lambda i, a: (i + 1, tf.tanh(a)), [0, {x.name}])[1]"
+        g.emit(code, [x], x.shape, x.dtype, max(x.bound, 1.0), x.err + 4 * (trips + 1) * FLOATS[x.dtype])
+        return True
+    if kind == "count" and not x.floating:
+        step = f"a + tf.cast(i, '{x.dtype}')"
+        code = f"tf.while_loop(lambda i, a: i < {bound}, lambda i, a: (i + 1, {step}), [0, {x.name}])[1]"
+        g.emit(code, [x], x.shape, x.dtype)
+        return True
+    y = pick(draw, g, lambda v: v.shape == x.shape and v.dtype == x.dtype)
+    code = f"tf.while_loop(lambda i, a, b: i < {bound}, lambda i, a, b: (i + 1, b, a), [0, {x.name}, {y.name}])[1]"
+    return keep(g, code, x, x.shape, y)
+
+
+def branch(draw, g):
+    """Conditionals of two branches and of more, the index also beyond the last."""
+    x = pick(draw, g, lambda v: v.dtype != "bool")
+    if x is None:
+        return False
+    y = pick(draw, g, lambda v: v.shape == x.shape and v.dtype == x.dtype)
+    at = number(draw, g, 5)
+    g.used.add(at.name)
+    n = draw(st.integers(1, 4))
+    bodies = [x.name, y.name, f"0 - {x.name}", f"tf.maximum({x.name}, {y.name})"][:n]
+    if draw(st.booleans()):
+        code = f"tf.cond({at.name} > 2, lambda: {bodies[-1]}, lambda: {bodies[0]})"
+    else:
+        code = f"tf.switch_case({at.name}, [{', '.join(f'lambda: {b}' for b in bodies)}])"
+    return keep(g, f"tf.identity({code})", x, x.shape, y)
+
+
+def random_bits(draw, g):
+    """Philox with a key that is known, or known only at run time."""
+    shape = draw(st.lists(st.sampled_from(DIMS), max_size=3))
+    if math.prod(shape) > MOST_ELEMENTS:
+        return False
+    dtype = draw(st.sampled_from(["int32", "uint32", "int64", "uint64"]))
+    seed = g.param(draw, (2,), "int32")
+    g.emit(f"tf.random.stateless_uniform({shape}, {seed.name}, None, None, '{dtype}')", [seed], shape, dtype)
+    return True
+
+
+def numbers(draw, g):
+    """iota along a dimension, and a diagonal."""
+    n, m = draw(st.sampled_from(DIMS)), draw(st.sampled_from(DIMS))
+    x = pick(draw, g, lambda v: v.shape[-1:] == (n,) and v.dtype == "int32")
+    if x is not None:
+        g.emit(f"{x.name} + tf.range({n})", [x], x.shape, "int32")
+        return True
+    y = pick(
+        draw, g, lambda v: len(v.shape) > 0 and v.size > 0 and v.dtype == "float32" and v.size * m <= MOST_ELEMENTS
+    )
+    if y is None:
+        return False
+    k = y.shape[-1]
+    return (
+        keep(
+            g, f"tf.where(tf.eye({k}, dtype='bool'), {y.name}[..., None, :], {y.name}[..., :, None])", y, (*y.shape, k)
+        )
+        if (y.size * k <= MOST_ELEMENTS)
+        else False
+    )
+
+
 OPS = [unary, unary, binary, binary, compare_and_select, convert, reshape, reshape, transpose, transpose, transpose,
        cut, cut, pad, concat, broadcast, roll, reduce, reduce, reduce, argmax, dot, dot, dot, conv, conv, pool, pool,
-       gather, scatter, softmax, along_a_line, along_a_line]  # fmt: skip
+       gather, scatter, softmax, along_a_line, along_a_line, clamp, bits, window, window, select_scatter, two_reduced,
+       two_reduced, sort_two, sort_two, dynamic, dynamic, table, table, loop, loop, branch, branch, random_bits,
+       numbers]  # fmt: skip
 
 
 @st.composite
@@ -651,7 +933,7 @@ def functions():
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.compiler.xla import xla_data_pb2
 
-    def conv(x, w, stride, pads, base, dilation, groups):
+    def conv(x, w, stride, pads, base, dilation, groups, of_batch):
         nd = len(stride)
         n = xla_data_pb2.ConvolutionDimensionNumbers(
             input_batch_dimension=0, input_feature_dimension=nd + 1, input_spatial_dimensions=range(1, nd + 1),
@@ -662,10 +944,46 @@ def functions():
         return gen_xla_ops.xla_conv_v2(
             lhs=x, rhs=w, window_strides=stride, padding=pads, lhs_dilation=base, rhs_dilation=dilation,
             feature_group_count=groups, dimension_numbers=n.SerializeToString(), precision_config="",
-            preferred_element_type=x.dtype, batch_group_count=1,
+            preferred_element_type=x.dtype, batch_group_count=of_batch,
         )  # fmt: skip
 
-    return {"tf": tf, "conv": conv, "pad": gen_xla_ops.xla_pad, "max_pool_gradient": max_pool_gradient}
+    def region(fn, dtype, *more):
+        specs = [tf.TensorSpec((), d) for d in ((dtype, dtype) if not more else (dtype, *more))]
+        return tf.function(fn, input_signature=specs).get_concrete_function()
+
+    def windows(x, start, taps, stride, base, dilation, pads, kind):
+        fn = {
+            "sum": lambda a, b: a + b, "largest": tf.maximum, "smallest": tf.minimum,
+            "farthest": lambda a, b: tf.maximum(tf.abs(a), tf.abs(b)),
+        }[kind]  # fmt: skip
+        sizes = (tf.constant(v) for v in (taps, stride, base, dilation, pads))
+        return gen_xla_ops.xla_reduce_window(x, start, *sizes, computation=region(fn, x.dtype))
+
+    def select_scatter(x, source, start, unit, taps, stride, pads, far):
+        size = x.shape.num_elements()
+        x = x * (size / unit) + tf.cast(tf.reshape(tf.range(size), x.shape), x.dtype)
+        factor = 2 if far else 1
+        better = region(lambda a, b: a * factor >= b * factor, x.dtype)
+        return gen_xla_ops.xla_select_and_scatter(
+            x, *(tf.constant(v) for v in (taps, stride, pads)), source, start, better,
+            region(lambda a, b: a + b, x.dtype),
+        )  # fmt: skip
+
+    def two_reduced(x, y, start, axes):
+        fn = region(lambda a, b, c, d: (a + c, tf.maximum(b, d)), x.dtype, y.dtype, x.dtype, y.dtype)
+        least = tf.minimum(start, y.dtype.min if y.dtype.is_integer else -30000.0)
+        return gen_xla_ops.xla_variadic_reduce_v2([x, y], [tf.size(start) - 1, least], axes, fn)
+
+    def sort_two(x, y, axis):
+        less = region(lambda a, b, c, d: a < b, x.dtype, x.dtype, y.dtype, y.dtype)
+        return gen_xla_ops.xla_variadic_sort([x, y], tf.constant(axis), less, is_stable=True)[1]
+
+    return {
+        "tf": tf, "conv": conv, "pad": gen_xla_ops.xla_pad, "max_pool_gradient": max_pool_gradient,
+        "windows": windows, "select_scatter": select_scatter, "two_reduced": two_reduced, "sort_two": sort_two,
+        "xla_ops": gen_xla_ops, "fewer_bits": lambda x: gen_xla_ops.xla_reduce_precision(x, 5, 4),
+        "cbrt": lambda x: tf.pow(x, 1 / 3),
+    }  # fmt: skip
 
 
 def max_pool_gradient(x, unit, taps, stride, padding):

@@ -105,3 +105,12 @@ def test_a_loops_cycles_count_its_trips():
 
     cycles = [compile_module(hlo_of(fn(n), floats(100))[0]).profile().cycles for n in (1, 2, 10)]
     assert cycles[2] - cycles[1] == 8 * (cycles[1] - cycles[0]) > 0
+
+
+@pytest.mark.parametrize("choice", [0, 1, 2])  # SetBound, once refused
+def test_a_shape_that_is_asserted_in_branches(choice):
+    def fn(i, x):
+        y = tf.ensure_shape(tf.cond(i > 1, lambda: x, lambda: -x), [3, 2])
+        return tf.switch_case(i, [lambda: y, lambda: 0 - y, lambda: tf.ensure_shape(tf.maximum(x, y), [3, 2])])
+
+    check(fn, np.int32(choice), floats(3, 2))

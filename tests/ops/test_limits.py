@@ -41,6 +41,7 @@ def assert_no_worse(text: str, args: tuple[np.ndarray, ...], exact: np.ndarray, 
     assert mine <= max(2 * other, units), (mine, other, units)
 
 
+@pytest.mark.sweep(turns=3)
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize(("shape", "dims"), [((3, 7), "1"), ((2000,), "0"), ((40, 3, 50), "0,2"), ((5, 3001), "1")])
@@ -53,6 +54,7 @@ def test_error_of_sums(shape: tuple[int, ...], dims: str, data: str, dtype: str)
     assert_no_worse(entry(text, x, regions=region("add", dtype)), (x,), exact, dtype)
 
 
+@pytest.mark.sweep(turns=3)
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 3000, 4), (64, 33, 17), (1, 700, 1)])
