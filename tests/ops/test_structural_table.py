@@ -85,6 +85,20 @@ for dtype in ("s8", "u8", "u32"):
     args = whole(5, 7, dtype=DTYPES[dtype], low=0), whole(7, 3, dtype=DTYPES[dtype], low=0)
     text = f"ROOT r = {dtype}[5,3] dot(p0, p1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
     case(f"dot of {dtype}", text, *args)
+for left, right, out in [
+    ("s8", "u8", "s32"), ("s8", "s8", "s32"), ("f16", "f16", "f32"), ("f16", "f32", "f32"), ("u32", "s32", "s32"),
+    ("s16", "s16", "s16"), ("u16", "u16", "u16"), ("s16", "s16", "s32"), ("u16", "u16", "u32"), ("pred", "pred", "pred"),
+]:  # fmt: skip
+    args = whole(4, 30, dtype=DTYPES[left], low=0, high=120), whole(30, 3, dtype=DTYPES[right], low=0, high=120)
+    if left == "pred":
+        args = (RNG.random((4, 30)) < 0.2, RNG.random((30, 3)) < 0.2)
+    elif left == right == out:
+        args = args[0] * args[0], args[1] * args[1]  # wraps
+    case(
+        f"dot of {left} and {right} to {out}",
+        f"ROOT r = {out}[4,3] dot(p0, p1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+        *args,
+    )
 case(
     "dot wraps", "ROOT r = s32[1,1] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     np.array([[2**31 - 1, 5, -(2**31)]], np.int32), np.array([[3], [2**30], [-1]], np.int32),
@@ -890,9 +904,9 @@ case(
 
 
 IN_TURN = (
-    "reduce (multiply|maximum|minimum|and|or|xor) .*", "reduce-window (minimum|multiply) .*", "convolution .* f16",
+    "reduce (multiply|maximum|minimum|and|or|xor) .*", "reduce-window (add|maximum|minimum|multiply) .*", "convolution .* f16",
     "dot .* (f16|s32)", "gather .* by .*", "scatter (to|of pieces to) .*", "pad .* (u8|s64|pred)", "slice .* (u8|s64|f16)",
-    "sort .[0-9]+", "dynamic-.* at .*", "reduce-precision .*",
+    "scatter of .[0-9]+", "gather of .*", "select-and-scatter .* (ge|gt)", "sort .[0-9]+", "dynamic-.* at .*", "reduce-precision .*",
 )  # fmt: skip
 """Families that differ in dtype or operation only: one in three each day."""
 

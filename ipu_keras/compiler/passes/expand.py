@@ -55,6 +55,17 @@ def _one_dtype(b: Builder, node: Node) -> Value | None:
     return b.add(node.op, inputs, out.shape, out.dtype, node.attrs, node.where)
 
 
+def _short_product(b: Builder, node: Node) -> Value | None:
+    """A dot of two-byte integers or of truth values, in four bytes: the bits that the result keeps are the same."""
+    source, out = node.inputs[0].dtype, node.out
+    wide = "u32" if source == "u16" else "s32"
+    if source not in ("s16", "u16", "pred") or out.dtype not in (source, "s32", "u32"):
+        return None
+    inputs = [b.add("convert", [v], v.shape, wide, {}, node.where) for v in node.inputs]
+    product = b.add("dot", inputs, out.shape, wide, node.attrs, node.where)
+    return b.add("convert", [product], out.shape, out.dtype, {}, node.where)
+
+
 def _set_dimension_size(b: Builder, node: Node) -> Value | None:
     """A dimension set to the size that it has stays static."""
     x, size = node.inputs
@@ -78,7 +89,7 @@ RULES: dict[str, list[Rule]] = {
     "conditional": [rewrite_switch],
     "convolution": [_one_dtype],
     "custom-call": [rewrite_call],
-    "dot": [_one_dtype],
+    "dot": [_one_dtype, _short_product],
     "dynamic-slice": [rewrite_dynamic],
     "dynamic-update-slice": [rewrite_dynamic],
     "fft": [rewrite_fft],
