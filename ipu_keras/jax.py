@@ -54,16 +54,16 @@ class CompiledFunction:
             UnsupportedError: lists what the tiles cannot run.
             IPUOutOfMemoryError: a tile overflows.
         """
-        return self._program(args, kwargs, self._leaves(args, kwargs))[0]
+        return self._program(args, kwargs)[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function; the arrays of its result are NumPy's."""
         leaves = self._leaves(args, kwargs)
-        executable, results = self._program(args, kwargs, leaves)
+        executable, results = self._program(args, kwargs)
         jax = _jax()
         arrays = executable.run(*leaves)
         made = [
-            jax.random.wrap_key_data(a) if _is_key(info.dtype) else a
+            jax.random.wrap_key_data(a, impl=info.dtype._impl.name) if _is_key(info.dtype) else a
             for a, info in zip(arrays, jax.tree.leaves(results), strict=True)
         ]
         return jax.tree.unflatten(jax.tree.structure(results), made)
@@ -74,13 +74,12 @@ class CompiledFunction:
         arrays = [jax.numpy.asarray(leaf) for leaf in jax.tree.leaves((args, kwargs))]
         return [np.asarray(jax.random.key_data(a) if _is_key(a.dtype) else a) for a in arrays]
 
-    def _program(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[np.ndarray]
-    ) -> tuple[Executable, Any]:
-        key = (_jax().tree.structure((args, kwargs)), tuple((a.shape, a.dtype) for a in leaves))
+    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Executable, Any]:
+        # What JAX itself goes by: also whether a number's dtype is its own, and how a key makes its bits.
+        traced = self._jitted.trace(*args, **kwargs)
+        key = (traced.in_tree, tuple(repr(aval) for aval in traced.jaxpr.in_avals))
         found = self._programs.get(key)
         if found is None:
-            traced = self._jitted.trace(*args, **kwargs)
             lowered = traced.lower()
             try:
                 executable = self._compile(lowered)
@@ -108,7 +107,8 @@ def compile(
     """Make a JAX function run on the emulated IPU.
 
     Args:
-        function: as `jax.jit` takes it; a jitted one, too. JAX makes its gradients: compile ``jax.grad(f)``.
+        function: as `jax.jit` takes it, without static arguments; a jitted one, too. JAX makes its gradients: compile
+            ``jax.grad(f)``.
         target: a chip's name or a Target.
         options: compile options, see `ipu_keras.compiler.options`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -63,7 +64,9 @@ def compile_module(
     if add_generator(graph):
         states[len(graph.params) - 1] = len(graph.outputs) - 1
     if bad:
-        found += unsupported(expand(graph), names.place)
+        # What is refused may have left operations that no rule can read: then the list ends there.
+        with contextlib.suppress(ArithmeticError, AssertionError, LookupError, TypeError, ValueError):
+            found += unsupported(expand(graph), names.place)
         raise _unsupported(name, found)
     try:
         graph = run_passes(graph, check)

@@ -13,7 +13,7 @@ from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.complex import COMPLEX, FFT_KINDS, FLAT, Pair, complex_node
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 
-ALIASES = {"copy", "optimization-barrier", "copy-start", "copy-done", "domain", "add-dependency"}
+ALIASES = {"copy", "opt-barrier", "copy-start", "copy-done", "domain", "add-dependency"}
 COLLECTIVES = {
     "all-reduce",
     "all-gather",
@@ -125,6 +125,8 @@ class _Importer:
         if self.types[shape.element_type] in ("token", "opaque_type"):
             self.refuse("", instruction)
             return inputs[0] if inputs else Node("token", [], [((), "pred")]).out
+        if instruction.opcode == "custom-call" and instruction.custom_call_has_side_effect:
+            self.refuse(f"the effects of {instruction.custom_call_target} in", instruction)
         shapes = _leaves(shape, self.types) if is_tuple else [shape]
         flat = _flatten(inputs)
         if instruction.opcode in ("replica-id", "partition-id"):

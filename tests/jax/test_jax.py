@@ -142,3 +142,44 @@ def test_products_of_two_dtypes():
 
     x, n = floats(3, 4), RNG.integers(-5, 5, (4, 2)).astype(np.int32)
     same(ipu_jax.compile(f)(x, n), f(x, n))
+
+
+def test_numbers_that_take_their_neighbours_dtype_have_a_program_of_their_own():
+    f = ipu_jax.compile(lambda a, b: a + b)
+    small = np.array([1, 2], np.int8)
+    for b in (3, np.int32(1000), 4, np.int32(5)):
+        same(f(small, b), jax.jit(lambda a, b: a + b)(small, b))
+    half = np.array([1, 2], np.float16)
+    for b in (2.0, np.float32(2), 3.0):
+        same(f(half, b), jax.jit(lambda a, b: a + b)(half, b))
+
+
+def test_keys_of_all_kinds_go_in_and_come_out():
+    f = ipu_jax.compile(lambda k: (jax.random.split(k), jax.random.uniform(k, (3,))))
+    for kind in ("threefry2x32", "rbg", "unsafe_rbg"):
+        key = jax.random.key(3, impl=kind)
+        (keys, numbers), (expected, theirs) = f(key), (jax.random.split(key), jax.random.uniform(key, (3,)))
+        assert jax.random.key_impl(keys) == jax.random.key_impl(expected)
+        np.testing.assert_array_equal(jax.random.key_data(keys), jax.random.key_data(expected))
+        np.testing.assert_allclose(numbers, theirs, rtol=1e-6)
+
+
+def test_effects_on_the_host_are_refused():
+    def shout(x):
+        jax.debug.print("here {}", x)
+        return x * 2
+
+    with pytest.raises(errors.UnsupportedError, match="effects"):
+        ipu_jax.compile(shout)(floats(3))
+
+
+@pytest.mark.parametrize("f", [lambda z: jnp.cumsum(z).real, lambda z: z.at[np.array([0, 0])].add(z[:2]).real])
+def test_complex_operations_without_a_rule_are_refused_by_name(f):
+    with pytest.raises(errors.UnsupportedError, match="c64"):
+        ipu_jax.compile(lambda x: f(x + 1j * x))(floats(4))
+
+
+def test_a_barrier_says_nothing():
+    f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)).sum())
+    x = floats(4)
+    same(ipu_jax.compile(jax.grad(f))(x), jax.grad(f)(x))

@@ -74,11 +74,6 @@ def _set_dimension_size(b: Builder, node: Node) -> Value | None:
     return x if known is not None and int(known) == x.shape[dim] else None
 
 
-def _same(b: Builder, node: Node) -> list[Value]:
-    """A barrier keeps a compiler from moving work across it; its values are its operands."""
-    return node.inputs
-
-
 RULES: dict[str, list[Rule]] = {
     "iota": [_iota],
     "batch-norm-inference": [rewrite_inference],
@@ -95,7 +90,6 @@ RULES: dict[str, list[Rule]] = {
     "fft": [rewrite_fft],
     "get-dimension-size": [rewrite_dimension_size],
     "map": [rewrite_map],
-    "opt-barrier": [_same],
     "reduce": [rewrite_reduce],
     "reduce-precision": [rewrite_reduce_precision],
     "reduce-window": [rewrite_reduce_window],
