@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,14 @@ from ipu_keras.target import Target
 __all__ = ["Comparison", "Difference", "compare", "rerun"]
 
 _NO_VALUE = {"Placeholder", "Const", "VarHandleOp", "NoOp", "Assert"}
+_DRAWS = {
+    "RandomUniform",
+    "RandomStandardNormal",
+    "RandomUniformInt",
+    "TruncatedNormal",
+    "Multinomial",
+    "RandomShuffle",
+}
 _CONSTANT_LIMIT = 64
 """Integer inputs of up to this many elements are compiled into a slice: shapes and axes have to be."""
 
@@ -123,6 +132,8 @@ def compare(
         >>> print(compare(lambda x: tf.tanh(x) + 1.0, np.ones(3, np.float32)))  # doctest: +SKIP
         2 values agree; the largest error is 0.0017 of the tolerance
     """
+    import keras
+
     from ipu_keras.keras import adapter
 
     is_model = hasattr(model_or_fn, "layers") and hasattr(model_or_fn, "predict")
@@ -132,9 +143,10 @@ def compare(
     specs = tf.nest.pack_sequence_as(arguments, [tf.TensorSpec(a.shape, a.dtype) for a in arrays])
     names, probed = LayerNames(), _Probe(function)
     traced = trace(probed, specs, name="compare", names=names, scopes=adapter.trace_scopes(names))
-    adapter.name_owners(traced, None, model_or_fn if is_model else None)
+    adapter.name_owners(traced, None, model_or_fn if isinstance(model_or_fn, keras.Model) else None)
+    probed.check()
     ours = _on_tiles(traced, arrays, target, options)
-    theirs = [np.asarray(t) for t in tf.nest.flatten(traced.concrete(*map(tf.constant, arrays)))]
+    theirs = _by_xla(traced, arrays)
     first, worst = None, 0.0
     for tensor, a, b in zip(probed.tensors, ours, theirs, strict=True):
         error, place = _largest(a, b)
@@ -165,16 +177,19 @@ def rerun(path: str | os.PathLike[str], target: str | Target = "gc200") -> Compa
     Raises:
         DataError: the file is not one of `compare`'s.
     """
+    damaged = (KeyError, ValueError, OSError, EOFError, TypeError, IndexError, zipfile.BadZipFile, zlib.error)
     try:
         with np.load(path, allow_pickle=False) as file:
             module = file["module"].tobytes()
             inputs = [file[f"input_{i}"] for i in range(int(file["count"]))]
-            expected, about = file["expected"], [str(text) for text in file["about"]]
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            expected = file["expected"]
+            name, kind, layer = (str(text) for text in file["about"])
+    except damaged as error:
         raise DataError(f"{os.fspath(path)} is no file of ipu_keras.compare: {error}") from error
     (ours,) = compile_module(module, target=target).run(*inputs)
+    if ours.shape != expected.shape or ours.dtype != expected.dtype:
+        raise DataError(f"{os.fspath(path)} is no file of ipu_keras.compare: its value and its module do not fit")
     error_, place = _largest(ours, expected)
-    name, kind, layer = about
     difference = Difference(name, kind, layer, expected.shape, error_, place, ours[place], expected[place], error_)
     return Comparison(1, difference if error_ > 0 else None, error_, os.fspath(path))
 
@@ -184,7 +199,9 @@ class _Probe:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         # A tf.function would be one operation: its Python is traced into this graph instead.
-        self._function = getattr(function, "python_function", function)
+        inner = getattr(function, "python_function", None)
+        self._function = function if inner is None else tfapi.with_autograph(inner)
+        self._drawn: list[str] = []
         self.tensors: list[Any] = []
         self.arguments: list[Any] = []
 
@@ -193,6 +210,7 @@ class _Probe:
         graph = self.arguments[0].graph if self.arguments else tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
         self._function(*args)
+        self._drawn = [op.name for op in graph.get_operations()[before:] if op.type in _DRAWS]
         self.tensors = [
             t
             for op in graph.get_operations()[before:]
@@ -202,6 +220,26 @@ class _Probe:
             if t.shape.is_fully_defined() and t.dtype != tf.float64
         ]
         return list(self.tensors)
+
+    def check(self) -> None:
+        """Raise where a comparison would say nothing."""
+        if self._drawn:
+            raise DataError(
+                f"compare: {', '.join(self._drawn)} draws other numbers each time it runs; use tf.random.stateless_* "
+                "or a seed generator of Keras"
+            )
+        if not self.tensors:
+            raise DataError("compare: the function has no operation on tensors of its arguments")
+
+
+def _by_xla(traced: Traced, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The function's results by XLA; variables that it assigns get their values back."""
+    before = [(v, tf.identity(v)) for v in traced.variables.values()]
+    try:
+        return [np.asarray(t) for t in tf.nest.flatten(traced.concrete(*map(tf.constant, arrays)))]
+    finally:
+        for variable, value in before:
+            variable.assign(value)
 
 
 def _array(leaf: Any) -> np.ndarray:

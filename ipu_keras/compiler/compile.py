@@ -80,6 +80,7 @@ def compile_module(
 
 
 def _unsupported(name: str, items: list[str]) -> UnsupportedError:
+    items = list(dict.fromkeys(items))
     lines = "\n  ".join(items)
     return UnsupportedError(
         f"{name or 'the module'} holds {len(items)} thing(s) that the emulated IPU cannot run yet:\n  {lines}", items

@@ -154,3 +154,16 @@ def without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
         function: any callable.
     """
     return tf.autograph.experimental.do_not_convert(function)
+
+
+def with_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a tf.function would trace it, where AutoGraph is off around it.
+
+    Args:
+        function: a Python function with Python control flow on tensors.
+    """
+    from tensorflow.python.autograph.core import ag_ctx
+    from tensorflow.python.autograph.impl import api
+
+    on = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
+    return api.convert(recursive=True, user_requested=True, conversion_ctx=on)(function)

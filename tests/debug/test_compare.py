@@ -1,5 +1,7 @@
 """`compare` finds the operation that is wrong, names its layer, and saves it; with nothing wrong it finds nothing."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -87,3 +89,41 @@ def test_another_file_is_refused(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(errors.DataError, match=r"other\.npz"):
         ipu_keras.rerun(path)
+
+
+def test_python_control_flow_of_a_tf_function(broken):
+    @tf.function
+    def f(x):
+        for _ in tf.range(2):
+            x = x * 0.5
+        if tf.reduce_sum(x) > 1e9:
+            x = -x
+        return tf.tanh(x)
+
+    assert ipu_keras.compare(f, X).first.kind == "Tanh"
+
+
+def test_variables_keep_their_values():
+    v = tf.Variable(1.0)
+    assert ipu_keras.compare(lambda x: v.assign_add(tf.reduce_sum(x)) * 2, X).equal
+    assert v.numpy() == 1
+
+
+def test_comparisons_that_would_say_nothing():
+    with pytest.raises(errors.DataError, match="stateless"):
+        ipu_keras.compare(lambda x: x + tf.random.normal((4, 6)), X)
+    with pytest.raises(errors.DataError, match="no operation"):
+        ipu_keras.compare(lambda x: x, X)
+
+
+def test_a_damaged_file_is_refused(broken, tmp_path):
+    path = tmp_path / "difference.npz"
+    ipu_keras.compare(model(), X, path=path)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 40)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        with contextlib.suppress(errors.IPUError):  # or the byte did not matter
+            ipu_keras.rerun(path)
+    np.save(tmp_path / "array.npy", X)
+    with pytest.raises(errors.DataError):
+        ipu_keras.rerun(tmp_path / "array.npy")

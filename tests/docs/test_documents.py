@@ -45,8 +45,14 @@ def test_readme(tmp_path):
 
 @pytest.mark.slow
 def test_quickstart_function(tmp_path):
-    *_, function = blocks("docs/quickstart.md")
+    (function,) = [block for block in blocks("docs/quickstart.md") if "def double" in block]
     assert "[2. 2. 2.]" in run(["-c", function], tmp_path)
+
+
+def test_quickstart_jax(tmp_path):
+    pytest.importorskip("jax", reason="the extra 'jax' is not installed")
+    (slope,) = [block for block in blocks("docs/quickstart.md") if "jax.grad" in block]
+    assert "[ 3. 12.]" in run(["-c", slope], tmp_path)
 
 
 @pytest.mark.slow
