@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.scopes import ScopeTracer
 from ipu_keras.frontend.trace import Traced
-from ipu_keras.keras import adapter
+from ipu_keras.keras import adapter, data
+from ipu_keras.keras.model import call_arguments
 from ipu_keras.keras.refusals import ModeError
 from ipu_keras.keras.training import CallRules, PredictFunction, StepFunction
 
@@ -76,25 +77,34 @@ class Keras2Model:
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """As tf_keras's; every batch has to be of the same shape."""
-        with _calling(self, "fit"):
-            return super().fit(*args, **kwargs)  # type: ignore[misc]
+        method = super().fit  # type: ignore[misc]
+        with _calling(self, "fit", call_arguments(method, args, kwargs), "steps_per_epoch"):
+            return method(*args, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """As tf_keras's; every batch has to be of the same shape."""
-        with _calling(self, "evaluate"):
-            return super().evaluate(*args, **kwargs)  # type: ignore[misc]
+        method = super().evaluate  # type: ignore[misc]
+        with _calling(self, "evaluate", call_arguments(method, args, kwargs), "steps"):
+            return method(*args, **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """As tf_keras's; every batch has to be of the same shape."""
-        with _calling(self, "predict"):
-            return super().predict(*args, **kwargs)  # type: ignore[misc]
+        method = super().predict  # type: ignore[misc]
+        with _calling(self, "predict", call_arguments(method, args, kwargs), "steps"):
+            return method(*args, **kwargs)
 
 
 @contextlib.contextmanager
-def _calling(model: Any, what: str) -> Iterator[None]:
+def _calling(model: Any, what: str, given: dict[str, Any], steps: str) -> Iterator[None]:
+    """Check the data before anything runs, then each batch."""
+    partial = model._ipu_strategy.partial_batch == "compile"
+    x, batch, split = given.get("x"), given.get("batch_size"), given.get("validation_split") or 0.0
+    lengths = data.split_lengths(x, split) if split and given.get("validation_data") is None else None
+    first = lengths[0] if lengths else None
+    data.plan(what, x, batch_size=batch, steps=given.get(steps), steps_per_execution=1, partial=partial, length=first)
     own = model.__dict__  # past Keras's tracking of attributes
     outer = own.get("_ipu_rules")
-    own["_ipu_rules"] = CallRules(what, model._ipu_strategy.partial_batch == "compile")
+    own["_ipu_rules"] = CallRules(what, partial)
     try:
         yield
     finally:

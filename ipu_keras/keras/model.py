@@ -102,7 +102,7 @@ class IPUModel:
             DataError: the data does not make whole batches and executions; with the numbers and the way out.
         """
         method = super().fit  # type: ignore[misc]
-        given = _arguments(method, args, kwargs)
+        given = call_arguments(method, args, kwargs)
         x, split = given.get("x"), given.get("validation_split") or 0.0
         validation, batch = given.get("validation_data"), given.get("batch_size")
         lengths = data.split_lengths(x, split) if split and validation is None else None
@@ -134,7 +134,7 @@ class IPUModel:
             choose = functools.partial(data.steps_for, "the validation of fit", steps_per_execution=compiled)
             with adapter.eval_iterator_steps(self, choose) as steps, _calling(self, "the validation of fit", steps):
                 return method(*args, **kwargs)
-        given = _arguments(method, args, kwargs)
+        given = call_arguments(method, args, kwargs)
         plan = _plan(self, "evaluate", given.get("x"), given.get("batch_size"), given.get("steps"))
         with _calling(self, "evaluate", plan.steps_per_execution):
             return method(*args, **kwargs)
@@ -146,7 +146,7 @@ class IPUModel:
             DataError: the data does not make whole batches and executions.
         """
         method = super().predict  # type: ignore[misc]
-        given = _arguments(method, args, kwargs)
+        given = call_arguments(method, args, kwargs)
         plan = _plan(self, "predict", given.get("x"), given.get("batch_size"), given.get("steps"))
         with _calling(self, "predict", plan.steps_per_execution):
             return method(*args, **kwargs)
@@ -226,7 +226,7 @@ def _plan(
     )
 
 
-def _arguments(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def call_arguments(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments by name; nothing when the call is wrong, which the method itself will say."""
     try:
         return dict(inspect.signature(method).bind(*args, **kwargs).arguments)

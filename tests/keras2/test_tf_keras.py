@@ -88,8 +88,15 @@ def test_a_partial_batch_is_refused_with_the_way_out():
     with IPUStrategy().scope():
         model = sequential()
         model.compile("sgd", "mse")
-    with pytest.raises(errors.DataError, match="drop_remainder"):
+    before = ipu_keras.executions()
+    with pytest.raises(errors.DataError, match="20"):
         model.fit(X[:20], np.zeros((20, 3)), batch_size=8, verbose=0)
+    assert ipu_keras.executions() == before  # nothing was trained
+    ragged = tf.data.Dataset.from_generator(
+        lambda: iter([X[:8], X[:4]]), output_signature=tf.TensorSpec((None, 6, 6, 2))
+    )
+    with pytest.raises(errors.DataError, match="drop_remainder"):
+        model.predict(ragged, verbose=0)
 
 
 def test_models_outside_stay_plain_and_files_stay_the_same(tmp_path):
