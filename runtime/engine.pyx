@@ -268,7 +268,7 @@ cdef class Engine:
             if array.size and (array.min() < narrow.min or array.max() > narrow.max):
                 raise OverflowError(
                     f"{what} holds {array.min()} to {array.max()}: {wide} data reaches the device as {spec['dtype']}, "
-                    f"which ends at {narrow.max}"
+                    f"which holds {narrow.min} to {narrow.max}"
                 )
             array = array.astype(NUMPY[spec["dtype"]])
         if array.dtype != np.dtype(NUMPY[spec["dtype"]]):

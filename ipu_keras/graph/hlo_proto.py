@@ -164,7 +164,8 @@ class _Importer:
         """Shape and dtype of the values that an array of this shape is: two if it is complex."""
         if self.types[shape.element_type] == COMPLEX and instruction.opcode in FLAT:
             return [(tuple(shape.dimensions), "f32")] * 2
-        return [self.typed(shape, instruction)]
+        # `typed` refuses a complex array that no rule takes; it still counts as two values.
+        return [self.typed(shape, instruction)] * (2 if self.types[shape.element_type] == COMPLEX else 1)
 
     def complex(self, instruction: Any, inputs: list[Any], attrs: dict[str, Any], graph: Graph) -> Any:
         """An instruction on complex numbers, or None where the general way serves."""

@@ -3,7 +3,8 @@
 How many batches an execution takes is known when it has run: loops may be anywhere in the function, and may depend on
 the data. So an execution is an attempt with as many batches as the last one took (one, at first). Where more were asked
 for than were sent, its states are forgotten and it is made again with more; what was sent and not asked for waits for
-the next execution. All batches of an execution lie on the tiles at once.
+the next execution on a device (`next(iterator)` on the host does not see it). All batches of an execution lie on the
+tiles at once.
 """
 
 from __future__ import annotations
@@ -94,6 +95,10 @@ TURNS = 10_000
 """Turns of loops for each batch sent, after which an attempt is given up for one with more batches."""
 
 
+LAST_TURNS = 1_000_000
+"""The same where all that a dataset has left was sent."""
+
+
 class Feeding:
     """Runs a function whose arguments hold iterators.
 
@@ -142,13 +147,19 @@ class Feeding:
             if not queue.take(1):
                 raise self._too_few(1, queue, [])
         room = self._room.setdefault(tuple(shapes_of(queue.elements[0]) for queue in queues), [1] * len(queues))
-        while True:
+        for attempt in itertools.count():
             sent = [queue.take(n) for queue, n in zip(queues, room, strict=True)]
             stacks = [self._stack(elements, n) for elements, n in zip(sent, room, strict=True)]
             program, arrays = self._runner.program((stacks, packed), {})
             everything = [queue.ended or len(have) < n for queue, have, n in zip(queues, sent, room, strict=True)]
-            taken = self._attempt(program, arrays, -1 if all(everything) else TURNS * sum(room))
+            turns = LAST_TURNS if all(everything) else TURNS * sum(room) * 4**attempt
+            taken = self._attempt(program, arrays, turns)
             if taken is None:  # perhaps a loop that waits for data that it does not get
+                if all(everything):
+                    text = f"the dataset has ended, and the function's loops went back {turns:,} times since"
+                    raise tf.errors.OutOfRangeError(
+                        None, None, f"{self._name}: {text}: a loop that waits for data never ends"
+                    )
                 room[:] = [n if all_ else 8 * n for all_, n in zip(everything, room, strict=True)]
                 continue
             results, counts = taken

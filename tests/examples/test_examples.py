@@ -14,7 +14,6 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("keras_hub") is None, reason="needs keras-hub (pip install keras-hub)"),
 ]
 
@@ -76,6 +75,7 @@ def check_emulation(output: str) -> None:
     assert ratio == pytest.approx(ours / plain, rel=0.1, abs=0.1)
 
 
+@pytest.mark.sweep(turns=3)
 def test_finetune_sentiment(data):
     try:
         data.movie_reviews(1)
@@ -89,6 +89,7 @@ def test_finetune_sentiment(data):
     check_emulation(output)
 
 
+@pytest.mark.sweep(turns=3)
 def test_classify_images():
     output = quick("classify_images.py")
     assert 50 < figures(output, rf"Accuracy +{NUMBER}%")[0] <= 100  # ten classes
@@ -96,6 +97,7 @@ def test_classify_images():
     check_emulation(output)
 
 
+@pytest.mark.sweep(turns=3)
 def test_generate_text():
     output = quick("generate_text.py")
     accuracy, most_frequent = figures(output, rf"Accuracy +{NUMBER}%.*: {NUMBER}%\)")

@@ -173,7 +173,14 @@ def test_effects_on_the_host_are_refused():
         ipu_jax.compile(shout)(floats(3))
 
 
-@pytest.mark.parametrize("f", [lambda z: jnp.cumsum(z).real, lambda z: z.at[np.array([0, 0])].add(z[:2]).real])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda z: jnp.cumsum(z).real,
+        lambda z: z.at[np.array([0, 0])].add(z[:2]).real,
+        lambda z: jnp.linalg.cholesky(z[:, None] * z[None].conj() + jnp.eye(4)).real,
+    ],
+)
 def test_complex_operations_without_a_rule_are_refused_by_name(f):
     with pytest.raises(errors.UnsupportedError, match="c64"):
         ipu_jax.compile(lambda x: f(x + 1j * x))(floats(4))

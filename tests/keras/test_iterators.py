@@ -156,3 +156,20 @@ def test_an_element_in_double_precision_is_named_as_such():
     doubles = iter(tf.data.Dataset.from_tensor_slices(X.astype(np.float64)).batch(2))
     with pytest.raises(TypeError, match="element of an iterator"):
         IPUStrategy().run(tf.function(lambda it: next(it)), args=(doubles,))
+
+
+def test_a_loop_that_waits_for_more_than_there_is(monkeypatch):
+    from ipu_keras.keras import feeding
+
+    monkeypatch.setattr(feeding, "LAST_TURNS", 500)
+    strategy = IPUStrategy()
+
+    @tf.function
+    def until(it):
+        y = next(it)["y"]
+        while tf.reduce_sum(y) < 1000:
+            y = next(it)["y"]
+        return y
+
+    with pytest.raises(tf.errors.OutOfRangeError, match="has ended"):
+        strategy.run(until, args=(iter(dataset()),))
