@@ -27,6 +27,11 @@ FILE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
 
 COMPLEX_ONLY = ("real", "imag", "complex", "convert", "multiply", "divide", "abs", "exponential", "compare", "dot")
 
+DTYPES_OF = {
+    "dot": " ".join(PRODUCT_DTYPES["dot"]) + "; pred s16 u16 in 32 bits",
+    "rng-bit-generator": "s32 u32 s64 u64",
+}
+
 INTRODUCTION = """\
 # Operations
 
@@ -65,7 +70,7 @@ def own() -> list[str]:
         if op == "map":
             continue
         models = [registry.MODELS[n] for n in VERTICES[op]]
-        dtypes = " ".join(PRODUCT_DTYPES.get(op, ("all",))) if op != "rng-bit-generator" else "s32 u32 s64 u64"
+        dtypes = DTYPES_OF.get(op) or " ".join(PRODUCT_DTYPES.get(op, ("all",)))
         vertices = ", ".join(m.name for m in models) or "none"
         sources = "; ".join(dict.fromkeys(m.source or "*unvalidated*" for m in models)) or "nothing moves"
         lines.append(f"| {op} | {dtypes} | {vertices} | {sources} |")

@@ -12,6 +12,7 @@ import numpy as np
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.complex import COMPLEX, FFT_KINDS, FLAT, Pair, complex_node
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
+from ipu_keras.graph.order import total_order_key
 
 ALIASES = {"copy", "opt-barrier", "copy-start", "copy-done", "domain", "add-dependency"}
 COLLECTIVES = {
@@ -144,7 +145,7 @@ class _Importer:
             if made is not None:
                 return made
         if instruction.opcode == "compare" and instruction.comparison_type == "TOTALORDER":
-            flat = [_total_order_key(graph, value) for value in flat]
+            flat = [total_order_key(graph, value) for value in flat]
         node = Node(
             instruction.opcode,
             flat,
@@ -299,27 +300,6 @@ def _row_major(flat: np.ndarray, shape: Any) -> np.ndarray:
 
 def _has_pair(value: Any) -> bool:
     return isinstance(value, Pair) or (isinstance(value, list) and any(_has_pair(v) for v in value))
-
-
-def _total_order_key(graph: Graph, value: Value) -> Value:
-    """Integers that compare as floats do in the total order: -NaN, -infinity, ..., -0, +0, ..., infinity, NaN."""
-    if value.dtype not in ("f32", "f16"):
-        return value
-    dtype, bits = ("s32", 31) if value.dtype == "f32" else ("s16", 15)
-
-    def add(op: str, *inputs: Value, **attrs: Any) -> Value:
-        shape = value.shape if inputs else ()
-        graph.nodes.append(Node(op, inputs, [(shape, dtype)], attrs))
-        return graph.nodes[-1].out
-
-    def number(n: int) -> Value:
-        scalar = add("constant", value=np.array(n, DTYPES[dtype]))
-        return add("broadcast", scalar, dims=()) if value.shape else scalar
-
-    raw = add("bitcast-convert", value)
-    # Negative floats grow as their bits shrink: flip all but the sign.
-    flip = add("and", add("shift-right-arithmetic", raw, number(bits)), number(2**bits - 1))
-    return add("xor", raw, flip)
 
 
 def _leaves(shape: Any, types: dict[int, str]) -> list[Any]:

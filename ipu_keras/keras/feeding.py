@@ -152,7 +152,7 @@ class Feeding:
             stacks = [self._stack(elements, n) for elements, n in zip(sent, room, strict=True)]
             program, arrays = self._runner.program((stacks, packed), {})
             everything = [queue.ended or len(have) < n for queue, have, n in zip(queues, sent, room, strict=True)]
-            turns = LAST_TURNS if all(everything) else TURNS * sum(room) * 4**attempt
+            turns = LAST_TURNS if all(everything) else min(TURNS * sum(room) * 4**attempt, 1 << 62)
             taken = self._attempt(program, arrays, turns)
             if taken is None:  # perhaps a loop that waits for data that it does not get
                 if all(everything):

@@ -15,8 +15,8 @@ from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.scopes import ScopeTracer
 from ipu_keras.frontend.trace import Traced
 from ipu_keras.keras import adapter, data
-from ipu_keras.keras.model import call_arguments
-from ipu_keras.keras.refusals import ModeError
+from ipu_keras.keras.model import InScope, call_arguments
+from ipu_keras.keras.refusals import NO_EAGER, ModeError
 from ipu_keras.keras.training import CallRules, PredictFunction, StepFunction
 
 if TYPE_CHECKING:
@@ -51,17 +51,8 @@ def _model_class(strategy: IPUStrategy, cache: dict[type, type], kind: type) -> 
     return made
 
 
-class Keras2Model:
+class Keras2Model(InScope):
     """Mixed in before the class of a tf_keras model that is made in the scope."""
-
-    _ipu_strategy: IPUStrategy
-    _ipu_base: type
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Outside every scope (a clone, a config) the class makes what its name says, a plain model."""
-        if adapter.scope_is_open():
-            return super().__new__(cls, *args, **kwargs)
-        return cls._ipu_base(*args, **kwargs)
 
     def make_train_function(self, force: bool = False) -> Any:
         """Makes the function that runs `train_step` on the device."""
@@ -113,10 +104,7 @@ def _calling(model: Any, what: str, given: dict[str, Any], steps: str) -> Iterat
 
 def _make(model: Any, kind: str, force: bool) -> Any:
     if getattr(model, "_run_eagerly", False):
-        raise ModeError(
-            "run_eagerly=True cannot be had on an IPU, which runs compiled programs only. To debug, call the model "
-            "(model(x) runs on the host), or make it outside the strategy's scope."
-        )
+        raise ModeError(NO_EAGER)
     name = f"{kind}_function"
     current = getattr(model, name)
     if current is None or force:

@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ipu_keras.keras import adapter, data
-from ipu_keras.keras.refusals import ModeError
+from ipu_keras.keras.refusals import NO_EAGER, ModeError
 from ipu_keras.keras.run import GenerateFunction
 from ipu_keras.keras.training import CallRules, make_function
 
 if TYPE_CHECKING:
     from ipu_keras.keras.strategy import IPUStrategy
 
-__all__ = ["IPUModel", "model_class"]
+__all__ = ["IPUModel", "InScope", "call_arguments", "model_class"]
 
 logger = logging.getLogger("ipu_keras")
 _logged: set[str] = set()
 
 
-class IPUModel:
-    """Mixed in before the class of a model that is made in ``IPUStrategy().scope()``.
+class InScope:
+    """A model that is made in a scope, of any Keras.
 
     Attributes:
         _ipu_strategy: the strategy; on the class, so that clones have it, too.
@@ -40,6 +40,10 @@ class IPUModel:
             return super().__new__(cls, *args, **kwargs)
         return cls._ipu_base(*args, **kwargs)
 
+
+class IPUModel(InScope):
+    """Mixed in before the class of a model that is made in ``IPUStrategy().scope()``."""
+
     # --- compile
 
     @property
@@ -50,10 +54,7 @@ class IPUModel:
     @run_eagerly.setter
     def run_eagerly(self, value: bool) -> None:
         if value:
-            raise ModeError(
-                "run_eagerly=True cannot be had on an IPU, which runs compiled programs only. To debug, call the model "
-                "(model(x) runs on the host), or make it outside the strategy's scope."
-            )
+            raise ModeError(NO_EAGER)
         adapter.base_run_eagerly.fset(self, value)
 
     @property

@@ -25,3 +25,10 @@ class NotCompiledError(IPUError, ValueError):
 
 class Float64Error(IPUError, TypeError):
     """A float64 tensor was to go to or come from the device, which has no such type."""
+
+
+NO_EAGER = (
+    "run_eagerly=True cannot be had on an IPU, which runs compiled programs only. To debug, call the model "
+    "(model(x) runs on the host), or make it outside the strategy's scope."
+)
+"""Why a model in the scope cannot run eagerly."""

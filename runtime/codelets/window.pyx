@@ -59,8 +59,7 @@ cdef void run_window(const Group *g, long lo, long hi, char *arena, size_t strid
     cdef long ti[8]
     cdef char *x
     cdef char *y
-    # A last dimension without a window (channels) is one run of elements.
-    cdef bint runs = p[4 * rank] == 1 and p[1 + 4 * rank] == 1 and p[3 + 4 * rank] == 1
+    cdef bint runs
     for row in range(lo, hi):
         outs = taps = 1
         for d in range(rank):
@@ -70,6 +69,9 @@ cdef void run_window(const Group *g, long lo, long hi, char *arena, size_t strid
             taps *= p[4 + 4 * d]
         x = operand(g, 1 + 3 * rank, row, arena, stride)
         y = operand(g, 2 + 3 * rank, row, arena, stride)
+        # A last dimension without a window or padding (channels) is one run of elements.
+        runs = (p[4 * rank] == 1 and p[1 + 4 * rank] == 1 and p[3 + 4 * rank] == 1
+                and first[rank - 1] == 0 and ext[rank - 1] == o[rank - 1])
         run = o[rank - 1] if runs else 1
         if run == 0:
             continue

@@ -17,7 +17,7 @@ def floats(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def same(ours, theirs, rtol=1e-5):
+def assert_same(ours, theirs, rtol=1e-5):
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         b = np.asarray(b)
@@ -35,7 +35,7 @@ def test_a_training_step_with_gradients():
     parameters = {"w": floats(6, 9), "b": floats(9), "v": floats(9, 4)}
     x, y = floats(8, 6), RNG.integers(0, 4, 8)
     step = jax.value_and_grad(loss)
-    same(ipu_jax.compile(step)(parameters, x, y), step(parameters, x, y))
+    assert_same(ipu_jax.compile(step)(parameters, x, y), step(parameters, x, y))
 
 
 def test_control_flow_and_scans():
@@ -50,7 +50,7 @@ def test_control_flow_and_scans():
 
     for n in (0, 1):
         x = floats(5, 4)
-        same(ipu_jax.compile(f)(x, n), f(x, n))
+        assert_same(ipu_jax.compile(f)(x, n), f(x, n))
 
 
 def test_random_bits_are_jax_s():
@@ -58,8 +58,8 @@ def test_random_bits_are_jax_s():
         a, b = jax.random.split(key)
         return jax.random.normal(a, (5,)), jax.random.bits(b, (3, 3)), jax.random.permutation(b, 7)
 
-    same(ipu_jax.compile(f)(jax.random.key(3)), f(jax.random.key(3)))
-    same(ipu_jax.compile(f)(jax.random.PRNGKey(4)), f(jax.random.PRNGKey(4)))
+    assert_same(ipu_jax.compile(f)(jax.random.key(3)), f(jax.random.key(3)))
+    assert_same(ipu_jax.compile(f)(jax.random.PRNGKey(4)), f(jax.random.PRNGKey(4)))
 
 
 @pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox", "rng_default"])
@@ -71,7 +71,7 @@ def test_bit_generators(algorithm, shape):
     def f(k):
         return jax.lax.rng_bit_generator(k, shape, "uint32", getattr(jax.lax.RandomAlgorithm, algorithm.upper()))
 
-    same(ipu_jax.compile(f)(key), jax.jit(f)(key))
+    assert_same(ipu_jax.compile(f)(key), jax.jit(f)(key))
 
 
 def test_arguments_are_structures_and_unused_ones_stay():
@@ -79,7 +79,7 @@ def test_arguments_are_structures_and_unused_ones_stay():
         return {"sum": a + rest[0] * scale, "again": a}
 
     args, scale = (floats(3), [floats(3), {"unused": floats(2, 2)}]), 2.0
-    same(ipu_jax.compile(f)(*args, scale=scale), f(*args, scale=scale))
+    assert_same(ipu_jax.compile(f)(*args, scale=scale), f(*args, scale=scale))
 
 
 def test_one_program_for_each_shape():
@@ -116,7 +116,7 @@ def test_linear_algebra():
         return jnp.linalg.cholesky(spd), q, r, jnp.linalg.eigh(spd)[0], solved, *rest
 
     b = floats(4, 2)
-    same(ipu_jax.compile(f)(a, spd, b), f(a, spd, b), rtol=1e-3)
+    assert_same(ipu_jax.compile(f)(a, spd, b), f(a, spd, b), rtol=1e-3)
 
 
 def test_top_k_goes_by_the_total_order():
@@ -141,17 +141,17 @@ def test_products_of_two_dtypes():
         return jax.lax.dot_general(x, n, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
 
     x, n = floats(3, 4), RNG.integers(-5, 5, (4, 2)).astype(np.int32)
-    same(ipu_jax.compile(f)(x, n), f(x, n))
+    assert_same(ipu_jax.compile(f)(x, n), f(x, n))
 
 
 def test_numbers_that_take_their_neighbours_dtype_have_a_program_of_their_own():
     f = ipu_jax.compile(lambda a, b: a + b)
     small = np.array([1, 2], np.int8)
     for b in (3, np.int32(1000), 4, np.int32(5)):
-        same(f(small, b), jax.jit(lambda a, b: a + b)(small, b))
+        assert_same(f(small, b), jax.jit(lambda a, b: a + b)(small, b))
     half = np.array([1, 2], np.float16)
     for b in (2.0, np.float32(2), 3.0):
-        same(f(half, b), jax.jit(lambda a, b: a + b)(half, b))
+        assert_same(f(half, b), jax.jit(lambda a, b: a + b)(half, b))
 
 
 def test_keys_of_all_kinds_go_in_and_come_out():
@@ -189,4 +189,4 @@ def test_complex_operations_without_a_rule_are_refused_by_name(f):
 def test_a_barrier_says_nothing():
     f = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)).sum())
     x = floats(4)
-    same(ipu_jax.compile(jax.grad(f))(x), jax.grad(f)(x))
+    assert_same(ipu_jax.compile(jax.grad(f))(x), jax.grad(f)(x))

@@ -108,6 +108,22 @@ def _combine(ctx: Context, node: Node, op: str, start: Value) -> None:
 
 def _emit(ctx: Context, layout: Layout, reduced: list[int], src: Var, dst: Var, op: str, dtype: str, bits: int) -> None:
     """One reduction vertex on each block of `layout`; kept dimensions keep their memory order."""
+    columns, mask = kept_and_reduced(layout, reduced)
+    tiles = layout.flat_tiles
+    params = [len(columns) - 1, mask, OPS[op], DTYPE_NUMBER[dtype], bits]
+    ctx.compute(
+        [RawGroup(registry.REDUCE, len(tiles), params, [*columns, Offset(src, tiles), Offset(dst, tiles)])],
+        [src],
+        [dst],
+    )
+
+
+def kept_and_reduced(layout: Layout, reduced: list[int]) -> tuple[list[Any], int]:
+    """A block for a vertex that reduces: dimensions in memory order, neighbours of one kind as one.
+
+    Returns:
+        The first columns of a group (tiles, then an extent for each dimension), and a bit for each that is kept.
+    """
     merged: list[tuple[list[int], bool]] = []
     for d in layout.order:
         if bool((layout.extents[d] == 1).all()):
@@ -117,19 +133,14 @@ def _emit(ctx: Context, layout: Layout, reduced: list[int], src: Var, dst: Var, 
             merged[-1][0].append(d)
         else:
             merged.append(([d], kept))
-    if not merged:
-        merged = [([], True)]
-    tiles = layout.flat_tiles
-    columns: list[Any] = [tiles]
+    merged = merged or [([], True)]
+    columns: list[Any] = [layout.flat_tiles]
     for dims, _ in merged:
         ext = np.ones(1, np.int64)
         for d in dims:
             ext = ext * layout.per_block(d, layout.extents[d])
         columns.append(ext)
-    columns += [Offset(src, tiles), Offset(dst, tiles)]
-    mask = sum(1 << i for i, (_, kept) in enumerate(merged) if kept)
-    params = [len(merged), mask, OPS[op], DTYPE_NUMBER[dtype], bits]
-    ctx.compute([RawGroup(registry.REDUCE, len(tiles), params, columns)], [src], [dst])
+    return columns, sum(1 << i for i, (_, kept) in enumerate(merged) if kept)
 
 
 def without(layout: Layout, reduced: list[int]) -> tuple[Layout, list[int]]:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ipu_keras.compiler.layout import Layout, spread, squeeze
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import encode
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, payload
-from ipu_keras.compiler.lower.reduce import STAGE, in_front, merge_front, regroup, scatter, without
+from ipu_keras.compiler.lower.reduce import STAGE, in_front, kept_and_reduced, merge_front, regroup, scatter, without
 from ipu_keras.errors import PlanError
 from ipu_keras.graph.elementwise import kernel_op
 from ipu_keras.graph.ir import Graph, Node, Value
@@ -82,25 +80,11 @@ class _Vertex:
 
     def emit(self, layout: Layout, reduced: list[int], located: list[Located], result: Layout) -> list[Located]:
         """Reduce each block of `layout` over some dimensions; the results lie in `result`."""
-        merged: list[tuple[list[int], bool]] = []
-        for d in layout.order:
-            kept = d not in reduced
-            if merged and merged[-1][1] == kept:
-                merged[-1][0].append(d)
-            else:
-                merged.append(([d], kept))
-        merged = merged or [([], True)]
-        mask = sum(1 << i for i, (_, kept) in enumerate(merged) if kept)
-        tiles = layout.flat_tiles
-        columns: list[Any] = [tiles]
-        for dims, _ in merged:
-            ext = np.ones(1, np.int64)
-            for d in dims:
-                ext = ext * layout.per_block(d, layout.extents[d])
-            columns.append(ext)
+        columns, mask = kept_and_reduced(layout, reduced)
+        rank, tiles = len(columns) - 1, layout.flat_tiles
         outs = [self.ctx.var(result, v.itemsize) for v in self.results]
         columns += [Offset(here.var, tiles) for here in located] + [Offset(v, tiles) for v in outs]
-        group = RawGroup(registry.VARIADIC, len(tiles), [len(merged), mask, *self.params], columns)
+        group = RawGroup(registry.VARIADIC, len(tiles), [rank, mask, *self.params], columns)
         self.ctx.compute([group], [here.var for here in located], outs)
         return [Located(v, result) for v in outs]
 

@@ -8,15 +8,7 @@ from ipu_keras.compiler.passes.builder import Builder, Rule
 from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_lu, rewrite_qr, rewrite_reflectors
 from ipu_keras.compiler.passes.ops import Ops
 from ipu_keras.graph.ir import Graph, Node, Value
-
-
-def _order(ops: Ops, x: Value) -> Value:
-    """Integers in the total order of floats (-NaN, ..., -0, +0, ..., NaN), which XLA's TopK goes by."""
-    if x.dtype not in ("f32", "f16"):
-        return x
-    dtype, bits = ("s32", 31) if x.dtype == "f32" else ("s16", 15)
-    raw = ops.bits(x, dtype)
-    return ops.op("xor", raw, ops.op("and", ops.op("shift-right-arithmetic", raw, bits), (1 << bits) - 1))
+from ipu_keras.graph.order import total_order_key
 
 
 def rewrite_topk(b: Builder, node: Node) -> list[Value] | None:
@@ -24,14 +16,16 @@ def rewrite_topk(b: Builder, node: Node) -> list[Value] | None:
     ops, x = Ops(b, node.where), node.inputs[0]
     values, places = node.results
     dim, k = len(x.shape) - 1, values.shape[-1]
-    lines = [_order(ops, x), x, ops.line(x.shape, dim, places.dtype)]
+    lines = [x, ops.line(x.shape, dim, places.dtype)]
     region = Graph("greater")
     region.params = [Node("parameter", [], [((), v.dtype)]).out for v in lines for _ in range(2)]
     largest = node.attrs.get("largest", True)
-    test = Node("compare", region.params[:2], [((), "pred")], {"direction": "gt" if largest else "lt"})
-    region.nodes, region.outputs = [test], [test.out]
+    keys = [total_order_key(region, v) for v in region.params[:2]]  # as XLA's TopK compares
+    test = Node("compare", keys, [((), "pred")], {"direction": "gt" if largest else "lt"})
+    region.nodes.append(test)
+    region.outputs = [test.out]
     types = [(v.shape, v.dtype) for v in lines]
-    _, *made = b.add_node(Node("sort", lines, types, {"dims": (dim,), "region": region}, node.where))
+    made = b.add_node(Node("sort", lines, types, {"dims": (dim,), "region": region}, node.where))
     return [ops.slice(v, dim, 0, k) for v in made]
 
 

@@ -88,13 +88,6 @@ def _one_operation(b: Builder, node: Node, op: str) -> Value | None:
     if start.node.op != "constant":
         inside = again(ops.const(_neutral(op, x.dtype), x.dtype), window, out.shape)
         return ops.op(op, ops.spread(start, out.shape, ()), inside)
-    if window:
-        count, stride, low, high, _, base, _ = window[-1]
-        if count == stride == base == 1 and (low, high) != (0, 0):
-            # The vertex takes a last dimension without windows as it lies; what padding sees is the start value.
-            kept = again(start, [*window[:-1], (1, 1, 0, 0, 1, 1, False)], (*out.shape[:-1], x.shape[-1]))
-            padding = (*((0, 0, 0) for _ in window[:-1]), (low, high, 0))
-            return b.add("pad", [kept, start], out.shape, x.dtype, {"padding": padding}, node.where)
     for d, w in enumerate(window):
         if w[0] > LONG and out.size:
             line = _doubled(ops, x, d, w, out.shape[d], op)
