@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,10 +120,7 @@ def memory_report(program: Program) -> MemoryReport:
         np.repeat(np.arange(len(program.variables)), program.variables[:, 4]), cells[:, 2], len(program.variables)
     )
     steps = len(program.steps)
-    change = np.zeros(steps + 1)
-    np.add.at(change, program.variables[:, 1], sizes)
-    np.add.at(change, np.minimum(program.variables[:, 2] + 1, steps), -sizes)
-    live = np.cumsum(change)[:steps]
+    live = _live(program.variables, sizes.astype(np.int64), steps)
     always = (program.variables[:, 1] == 0) & (program.variables[:, 2] >= steps - 1)
     total_fixed = int(extra.sum())
     peak_step = int(live.argmax()) if steps else 0
@@ -137,6 +134,15 @@ def memory_report(program: Program) -> MemoryReport:
     )
 
 
+def _live(variables: NDArray[Any], sizes: Ints, steps: int) -> Ints:
+    """Bytes that live at each step."""
+    change = np.zeros(steps + 1, np.int64)
+    np.add.at(change, variables[:, 1], sizes)
+    np.add.at(change, np.minimum(variables[:, 2] + 1, steps), -sizes)
+    live: Ints = np.cumsum(change)[:steps]
+    return live
+
+
 def bytes_on_tile(program: Program, tile: int) -> tuple[int, int]:
     """Bytes of variables on a tile that live always, and the most of others that live at once."""
     owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
@@ -144,23 +150,16 @@ def bytes_on_tile(program: Program, tile: int) -> tuple[int, int]:
     sizes, variables = program.cells[here, 2].astype(np.int64), program.variables[owner[here]]
     steps = len(program.steps)
     always = (variables[:, 1] == 0) & (variables[:, 2] >= steps - 1)
-    change = np.zeros(steps + 1, np.int64)
-    np.add.at(change, variables[~always, 1], sizes[~always])
-    np.add.at(change, np.minimum(variables[~always, 2] + 1, steps), -sizes[~always])
-    return int(sizes[always].sum()), int(np.cumsum(change).max(initial=0))
+    return int(sizes[always].sum()), int(_live(variables[~always], sizes[~always], steps).max(initial=0))
 
 
 def largest_on_tile(program: Program, tile: int, most: int = 8) -> list[Tensor]:
     """The largest variables that live on a tile when it is fullest."""
     owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
     here = np.flatnonzero(program.cells[:, 0] == tile)
-    first, last = program.variables[owner[here], 1], program.variables[owner[here], 2]
-    sizes, steps = program.cells[here, 2].astype(np.int64), len(program.steps)
-    change = np.zeros(steps + 1, np.int64)
-    np.add.at(change, first, sizes)
-    np.add.at(change, np.minimum(last + 1, steps), -sizes)
-    fullest = int(np.cumsum(change).argmax())
-    here = here[(first <= fullest) & (fullest <= last)]
+    variables, sizes = program.variables[owner[here]], program.cells[here, 2].astype(np.int64)
+    fullest = int(_live(variables, sizes, len(program.steps)).argmax()) if len(program.steps) else 0
+    here = here[(variables[:, 1] <= fullest) & (fullest <= variables[:, 2])]
     order = here[np.argsort(-program.cells[here, 2], kind="stable")][:most]
     found = []
     for at in order.tolist():
