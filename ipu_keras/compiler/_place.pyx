@@ -1,15 +1,16 @@
 """First-fit placement of variables in a tile's memory: the inner loop of `memory`.
 
-A variable only competes with those that live at the same time. Most live for a few steps, so they are kept by time: a
-short-lived variable looks at those of its own stretch of the program, in the order of their places.
+A variable only competes with those that live at the same time. Most live for a few steps, so they are kept by time, in
+the order of their places: a short-lived variable looks at those of its own stretch of the program, from the lowest up.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memmove
 
 import numpy as np
 
 cdef enum:
-    STRETCHES = 64  # parts of the program that variables are kept by
+    STRETCHES = 32  # parts of the program that variables are kept by
 
 
 cdef struct Placed:
@@ -25,37 +26,70 @@ cdef struct Stretch:
     Py_ssize_t room
 
 
-cdef int keep(Stretch *stretch, int32_t item) noexcept nogil:
-    """Add an item; -1 without memory."""
+cdef Py_ssize_t above(const Stretch *stretch, const Placed *placed, int64_t offset) noexcept nogil:
+    """How many of a stretch's items lie at this offset or below it."""
+    cdef Py_ssize_t low = 0, high = stretch.count, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if placed[stretch.items[middle]].offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef int keep(Stretch *stretch, const Placed *placed, int32_t item) noexcept nogil:
+    """Put an item among the others, which are in the order of their offsets; -1 without memory."""
     cdef int32_t *grown
+    cdef Py_ssize_t at
     if stretch.count == stretch.room:
         stretch.room = 2 * stretch.room + 16
         grown = <int32_t *>realloc(stretch.items, stretch.room * sizeof(int32_t))
         if grown == NULL:
             return -1
         stretch.items = grown
-    stretch.items[stretch.count] = item
+    at = above(stretch, placed, placed[item].offset)
+    memmove(stretch.items + at + 1, stretch.items + at, (stretch.count - at) * sizeof(int32_t))
+    stretch.items[at] = item
     stretch.count += 1
     return 0
 
 
-cdef inline void insert(int32_t *order, Py_ssize_t count, const Placed *placed, int32_t item) noexcept nogil:
-    """Put an item among `count` others that are in the order of their offsets."""
-    cdef Py_ssize_t at = count
-    while at > 0 and placed[order[at - 1]].offset > placed[item].offset:
-        order[at] = order[at - 1]
-        at -= 1
-    order[at] = item
+cdef int64_t lowest(const Stretch *one, const Stretch *other, const Placed *placed, int32_t first, int32_t last,
+                    int64_t size, int64_t base) noexcept nogil:
+    """The lowest place from `base` on with room for `size` bytes beside what lives between two steps.
+
+    The items of both stretches are taken in the order of their offsets, so the first gap that is wide enough is it.
+    One that is in both is looked at twice, which changes nothing.
+    """
+    cdef Py_ssize_t i = 0, j = 0
+    cdef int64_t cursor = base
+    cdef const Placed *item
+    while i < one.count or j < other.count:
+        if j >= other.count or (
+            i < one.count and placed[one.items[i]].offset <= placed[other.items[j]].offset
+        ):
+            item = &placed[one.items[i]]
+            i += 1
+        else:
+            item = &placed[other.items[j]]
+            j += 1
+        if item.first <= last and first <= item.last:
+            if item.offset >= cursor + size:
+                break
+            if item.end > cursor:
+                cursor = item.end
+    return cursor
 
 
 cdef int place_all(const int64_t[::1] sizes, const int32_t[::1] first, const int32_t[::1] last, int64_t guard,
-                   int64_t[::1] out, Placed *placed, int32_t *everything, int32_t *near, int32_t *seen,
-                   Stretch *stretches, int64_t *end) noexcept nogil:
+                   int64_t[::1] out, Placed *placed, Stretch *stretches, int64_t *end) noexcept nogil:
     """See `first_fit`. Returns -1 without memory."""
-    cdef Py_ssize_t n = sizes.shape[0], i, j, count = 0, candidates, s
-    cdef int32_t steps = 0, width, low, high, item
-    cdef int64_t cursor, size, base = 0
-    cdef int32_t *order
+    cdef Py_ssize_t n = sizes.shape[0], i, count = 0, s
+    cdef int32_t steps = 0, width, low, high
+    cdef int64_t size, base = 0
+    cdef Stretch *everything = &stretches[STRETCHES + 1]
+    cdef Stretch *nothing = &stretches[STRETCHES + 2]
     for i in range(n):
         steps = max(steps, last[i] + 1)
     width = steps // STRETCHES + 1
@@ -70,36 +104,20 @@ cdef int place_all(const int64_t[::1] sizes, const int32_t[::1] first, const int
             end[0] = base
             continue
         low, high = first[i] // width, last[i] // width
-        if high - low <= 1:
-            candidates, order = 0, near
-            for s in range(low, high + 1):
-                for j in range(stretches[s].count):
-                    item = stretches[s].items[j]
-                    if seen[item] != i + 1 and placed[item].first <= last[i] and first[i] <= placed[item].last:
-                        seen[item] = <int32_t>(i + 1)
-                        insert(near, candidates, placed, item)
-                        candidates += 1
+        if high - low > 1:
+            out[i] = lowest(everything, nothing, placed, first[i], last[i], size, base)
         else:
-            candidates, order = count, everything
-        cursor = base
-        # In the order of their offsets, so the first gap that is wide enough is the lowest.
-        for j in range(candidates):
-            item = order[j]
-            if placed[item].first <= last[i] and first[i] <= placed[item].last:
-                if placed[item].offset >= cursor + size:
-                    break
-                if placed[item].end > cursor:
-                    cursor = placed[item].end
-        out[i] = cursor
-        item = <int32_t>count
-        placed[item].offset, placed[item].end = cursor, cursor + size
-        placed[item].first, placed[item].last = first[i], last[i]
-        insert(everything, count, placed, item)
-        count += 1
+            out[i] = lowest(&stretches[low], &stretches[high] if high > low else nothing, placed, first[i], last[i],
+                            size, base)
+        placed[count].offset, placed[count].end = out[i], out[i] + size
+        placed[count].first, placed[count].last = first[i], last[i]
+        if keep(everything, placed, <int32_t>count) < 0:
+            return -1
         for s in range(low, high + 1):
-            if keep(&stretches[s], item) < 0:
+            if keep(&stretches[s], placed, <int32_t>count) < 0:
                 return -1
-        end[0] = max(end[0], cursor + size)
+        count += 1
+        end[0] = max(end[0], out[i] + size)
     return 0
 
 
@@ -116,24 +134,19 @@ def first_fit(const int64_t[::1] sizes, const int32_t[::1] first, const int32_t[
         (offsets, end): int64 offsets, and the bytes that the whole needs.
     """
     cdef Py_ssize_t n = sizes.shape[0], s
-    cdef Stretch stretches[STRETCHES + 1]
+    cdef Stretch stretches[STRETCHES + 3]
     cdef int64_t end = 0
     cdef int failed = -1
     offsets = np.zeros(n, np.int64)
     cdef int64_t[::1] out = offsets
-    cdef int32_t[::1] seen = np.zeros(n + 1, np.int32)
     cdef Placed *placed = <Placed *>malloc((n + 1) * sizeof(Placed))
-    cdef int32_t *everything = <int32_t *>malloc((n + 1) * sizeof(int32_t))
-    cdef int32_t *near = <int32_t *>malloc((n + 1) * sizeof(int32_t))
-    for s in range(STRETCHES + 1):
+    for s in range(STRETCHES + 3):
         stretches[s].items, stretches[s].count, stretches[s].room = NULL, 0, 0
-    if placed != NULL and everything != NULL and near != NULL:
+    if placed != NULL:
         with nogil:
-            failed = place_all(sizes, first, last, guard, out, placed, everything, near, &seen[0], stretches, &end)
-    for s in range(STRETCHES + 1):
+            failed = place_all(sizes, first, last, guard, out, placed, stretches, &end)
+    for s in range(STRETCHES + 3):
         free(stretches[s].items)
-    free(near)
-    free(everything)
     free(placed)
     if failed:
         raise MemoryError(f"placing {n} variables")

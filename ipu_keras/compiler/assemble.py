@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.compiler.layout import Ints
 from ipu_keras.compiler.lower.parts import Mark, Offset, RawGroup, Var
 from ipu_keras.errors import PlanError
 from ipu_runtime.program import CATEGORIES, Program
@@ -61,15 +60,15 @@ class Assembler:
     def program(self, header: dict[str, Any], blob: np.ndarray, placed: list[Var], tiles: int) -> Program:
         """The finished program; `header["used_bytes"]` is set."""
         variables: list[tuple[int, ...]] = []
-        cells: list[Ints] = []
-        at = 0
+        cells: list[np.ndarray] = []
+        at = used = 0
         for var in placed:
             assert var.offsets is not None
-            n = len(var.tiles)
+            n, offsets = len(var.tiles), var.offsets[var.tiles]
             variables.append((CATEGORIES.index(var.category), var.first, var.last, at, n, var.label))
             at += n
-            cells.append(np.stack([var.tiles, var.offsets[var.tiles], var.sizes], 1))
-        used = max((int((c[:, 1] + c[:, 2]).max()) for c in cells if len(c)), default=0)
+            used = max(used, int((offsets + var.sizes).max(initial=0)))
+            cells.append(np.stack([var.tiles, offsets, var.sizes], 1).astype(np.int32))  # millions in a large program
         header["used_bytes"] = used
         program = Program(
             header,
@@ -80,6 +79,6 @@ class Assembler:
             np.concatenate(self.data) if self.data else np.zeros(0, np.int32),
             blob,
             np.array(variables, np.int32).reshape(-1, 6),
-            (np.concatenate(cells) if cells else np.zeros((0, 3))).astype(np.int32),
+            np.concatenate(cells) if cells else np.zeros((0, 3), np.int32),
         )
         return program

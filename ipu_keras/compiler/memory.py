@@ -6,6 +6,7 @@ lowest place that is free during its life. Tiles whose variables have equal size
 
 from __future__ import annotations
 
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def place(used: list[Var], tiles: int, guard: int) -> Placement:
     """
     order = sorted(used, key=lambda v: (not v.pinned, -int(v.sizes.max(initial=0)), v.first))
     counts = [len(v.tiles) for v in order]
-    owner = np.repeat(np.arange(len(order)), counts)
+    owner = np.repeat(np.arange(len(order), dtype=np.int32), counts)
     all_tiles = np.concatenate([v.tiles for v in order]) if order else np.zeros(0, np.int64)
     all_sizes = np.concatenate([v.sizes for v in order]) if order else np.zeros(0, np.int64)
     by_tile = np.argsort(all_tiles, kind="stable")
@@ -97,11 +98,14 @@ def place(used: list[Var], tiles: int, guard: int) -> Placement:
     last = np.array([v.last for v in order], np.int32)
     offsets = np.zeros(len(owner), np.int64)
     ends = np.zeros(tiles, np.int64)
-    # Tiles with variables of equal sizes and lives are alike: one of each kind is placed, on all cores.
+    # Tiles with variables of equal sizes and lives are alike: one of each kind is placed, on all cores. A large
+    # program's tiles are hardly ever alike, so what they hold is not kept to compare them: a digest is.
     kinds: dict[bytes, list[Ints]] = {}
     for tile in np.flatnonzero(np.diff(edges)):
         at = by_tile[edges[tile] : edges[tile + 1]]
-        kinds.setdefault(owner[at].tobytes() + all_sizes[at].tobytes(), []).append(at)
+        held = hashlib.blake2b(owner[at].tobytes(), digest_size=16)
+        held.update(all_sizes[at].tobytes())
+        kinds.setdefault(held.digest(), []).append(at)
 
     def one(alike: list[Ints]) -> tuple[Ints, int]:
         owners, sizes = owner[alike[0]], all_sizes[alike[0]]
