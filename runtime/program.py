@@ -10,7 +10,8 @@
     cells   [n, 3]   tile, offset, bytes: where a variable lies on each tile that has it
 
 A step is one superstep or a control step. A group is all vertices of one codelet in a superstep, one row each, or a
-set of copies. `header` holds what is not an array: target, feeds, outputs, states, labels.
+set of copies. `header` holds what is not an array: target, feeds, outputs, states, labels. `found` is no part of the
+program: what was worked out about it and is worth keeping, by name, such as its memory report.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Program:
     blob: NDArray[np.uint8]
     variables: NDArray[np.int32]
     cells: NDArray[np.int32]
+    found: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _views: dict[int, GroupView] = field(default_factory=dict, init=False, repr=False)
 
     ARRAYS: ClassVar[dict[str, tuple[type, int]]] = {

@@ -11,7 +11,7 @@ source.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -158,6 +158,20 @@ def body_cycles(words: Any, n: Ints) -> Ints:
     return total
 
 
+class _Block(NamedTuple):
+    """A group's blocks: extents, elements, and elements of the busiest worker."""
+
+    extents: list[Ints]
+    size: Ints
+    share: Ints
+
+    @classmethod
+    def of(cls, g: GroupView) -> _Block:
+        extents = [g.col(1 + d) for d in range(int(g.params[0]))]
+        size = product(extents, g.rows)
+        return cls(extents, size, per_worker(size))
+
+
 class Map:
     """A fused element-wise expression."""
 
@@ -210,48 +224,63 @@ class Map:
         return "inner" if missing & (missing + 1) == 0 else "outer"
 
     def _cycles(self, g: GroupView, body: list[list[int]], in_place: bool) -> Ints:
-        rank = int(g.params[0])
-        ext = [g.col(1 + d) for d in range(rank)]
-        size = product(ext, g.rows)
-        n = per_worker(size)
-        launch, start, total = 0, 0, n * 0
-        for is_convert, number, dtype_number, _, *args in body:
-            dtype, op = DTYPES[dtype_number].name, OP_NAMES[number]
-            if is_convert:
-                first, cycles, per = convert_loop(DTYPES[number].name, dtype)
-                launch, start = max(launch, SUPERVISOR + 1), max(start, 18)
-                total = total + int(first) + ceil_div(n, int(per)) * int(cycles)
-                continue
-            if op == "copy":
-                first, inner = _copy(n, DTYPES[dtype_number].itemsize)
-                start, total = max(start, first), total + inner
-                continue
-            cycles, per, _ = loop(op, dtype)
-            if in_place and len(body) == 1:
-                cycles, per = _IN_PLACE.get((op, dtype), (cycles, per))
-            if ARITY[op] == 1:
-                launch, start = max(launch, SUPERVISOR + 9), max(start, 33 if op == "exponential" else 17)
-                start = max(start, 55) if in_place else start
-            elif ARITY[op] == 3:
-                launch, start = max(launch, SUPERVISOR), max(start, 11 if op == "select" else 6)
-            else:
-                lies = {self._lies(g, a) for a in args[:2]}
-                kind = next((k for k in ("outer", "inner", "scalar") if k in lies), "same")
-                launch = max(launch, SUPERVISOR + 2 if kind == "inner" else SUPERVISOR)
-                if kind in ("outer", "inner"):
-                    length = self._length(g, args[:2]) if kind == "inner" else ext[-1]
-                    rows = per_worker(np.where(size > 0, size // np.maximum(length, 1), 0))
-                    whole = _vector_inner(op, dtype, length, rows) if kind == "inner" else None
-                    start = max(start, 15 if whole is None else 17)
-                    # Without a vertex of its own each row is started anew.
-                    total = total + (rows * (7 + ceil_div(length, int(per)) * int(cycles)) if whole is None else whole)
-                    continue
-                if kind == "scalar":
-                    start, (cycles, per) = max(start, 20), _scalar_loop(op, dtype)
-                else:
-                    start = max(start, 58 if in_place else 29 if dtype == "f32" else 26)
-            total = total + ceil_div(n, int(per)) * int(cycles)
+        launch, start, block = 0, 0, _Block.of(g)
+        total = block.share * 0
+        for word in body:
+            first, ready, inner = self._word(g, block, word, in_place, len(body) == 1)
+            launch, start, total = max(launch, first), max(start, ready), total + inner
         return launch + WORKERS * (start + total)
+
+    def operations(self, g: GroupView) -> int:
+        """Arithmetic of all the group's vertices: one for each element and operation; a conversion or copy is none."""
+        _, _, _, body = self._parts(g)
+        words = sum(not is_convert and OP_NAMES[number] != "copy" for is_convert, number, *_ in body.tolist())
+        return words * int(_Block.of(g).size.sum())
+
+    def unsourced_cycles(self, g: GroupView, target: Any) -> Ints | None:
+        """The inner loops of operations that are in no table."""
+        _, _, _, body = self._parts(g)
+        words = [w for w in body.tolist() if not w[0] and not loop(OP_NAMES[w[1]], DTYPES[w[2]].name)[2]]
+        if not words:
+            return None
+        block = _Block.of(g)
+        return WORKERS * sum((self._word(g, block, w, False, False)[2] for w in words), block.share * 0)
+
+    def _word(self, g: GroupView, block: _Block, word: list[int], in_place: bool, alone: bool) -> tuple[int, int, Ints]:
+        """One operation: cycles of the launch, of a worker's start, and of its inner loops."""
+        is_convert, number, dtype_number, _, *args = word
+        n = block.share
+        dtype, op = DTYPES[dtype_number].name, OP_NAMES[number]
+        if is_convert:
+            first, cycles, per = convert_loop(DTYPES[number].name, dtype)
+            return SUPERVISOR + 1, 18, int(first) + ceil_div(n, int(per)) * int(cycles)
+        if op == "copy":
+            return 0, *_copy(n, DTYPES[dtype_number].itemsize)
+        cycles, per, _ = loop(op, dtype)
+        if in_place and alone:
+            cycles, per = _IN_PLACE.get((op, dtype), (cycles, per))
+        launch = SUPERVISOR
+        if ARITY[op] == 1:
+            launch, start = SUPERVISOR + 9, 55 if in_place else 33 if op == "exponential" else 17
+        elif ARITY[op] == 3:
+            start = 11 if op == "select" else 6
+        else:
+            lies = {self._lies(g, a) for a in args[:2]}
+            kind = next((k for k in ("outer", "inner", "scalar") if k in lies), "same")
+            if kind in ("outer", "inner"):
+                launch = SUPERVISOR + 2 if kind == "inner" else SUPERVISOR
+                length = self._length(g, args[:2]) if kind == "inner" else block.extents[-1]
+                rows = per_worker(np.where(block.size > 0, block.size // np.maximum(length, 1), 0))
+                whole = _vector_inner(op, dtype, length, rows) if kind == "inner" else None
+                if whole is not None:
+                    return launch, 17, whole
+                # Without a vertex of its own each row is started anew.
+                return launch, 15, rows * (7 + ceil_div(length, int(per)) * int(cycles))
+            if kind == "scalar":
+                start, (cycles, per) = 20, _scalar_loop(op, dtype)
+            else:
+                start = 58 if in_place else 29 if dtype == "f32" else 26
+        return launch, start, ceil_div(n, int(per)) * int(cycles)
 
     def _length(self, g: GroupView, args: list[int]) -> Ints:
         """Elements of the vector operand."""

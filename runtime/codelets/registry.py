@@ -8,9 +8,13 @@ A model is an object with
     cycles(g, target)       -> cycles of each row's vertex, by the formulas of the chip's own estimators
     state_bytes(g)          -> bytes of vertex state of each row
     work(g)                 -> rough nanoseconds of the whole group on a host core; only steers threading
+and, where only a part of the cycles may be without a source,
+    unsourced_cycles(g, target) -> that part of each row's cycles, or None for none of any
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from ipu_runtime.codelets import (
     branch_model,
@@ -25,7 +29,8 @@ from ipu_runtime.codelets import (
     sort_model,
     window_model,
 )
-from ipu_runtime.codelets.model import CodeletModel
+from ipu_runtime.codelets.model import CodeletModel, Ints
+from ipu_runtime.program import GroupView
 
 (
     COPY,
@@ -62,3 +67,21 @@ MODELS: tuple[CodeletModel, ...] = (
     branch_model.Branch(),
     sort_model.Sort(),
 )
+
+
+def unsourced(g: GroupView, target: Any, cycles: Ints) -> Ints | None:
+    """The part of a group's cycles that comes from a formula of our own, which nothing published backs.
+
+    Args:
+        g: a group of vertices.
+        target: the chip's numbers, by attribute.
+        cycles: the group's cycles, one for each row.
+
+    Returns:
+        Cycles for each row, or None where every figure has a source.
+    """
+    model: Any = MODELS[g.codelet]
+    if hasattr(model, "unsourced_cycles"):
+        part: Ints | None = model.unsourced_cycles(g, target)
+        return part
+    return None if model.source else cycles
