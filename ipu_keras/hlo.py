@@ -20,6 +20,7 @@ def compile(
     state: Mapping[int, int | None] | None = None,
     layers: Any = None,
     name: str = "",
+    execute: bool = True,
 ) -> Executable:
     """Compile an HLO module.
 
@@ -30,6 +31,8 @@ def compile(
         state: entry-parameter index -> flat output index that is its new value (None: read only).
         layers: names of Keras layers for reports, see `ipu_keras.frontend.layers.LayerNames`.
         name: of the program in reports.
+        execute: False for a program that is only profiled or saved: `run` and `engine` refuse, and no memory for the
+            tiles is taken. What is saved can be loaded and run.
 
     Returns:
         An Executable: `run(*arrays)`, `profile()`, `save(path)`.
@@ -47,4 +50,6 @@ def compile(
         >>> exe = compile(ir(stage="hlo_serialized"))
         >>> exe.run([1.0, 2.0, 3.0, 4.0])  # doctest: +SKIP
     """
-    return compile_module(module, target=target, options=options, state=state, layers=layers, name=name)
+    return compile_module(
+        module, target=target, options=options, state=state, layers=layers, name=name, execute=execute
+    )

@@ -28,7 +28,7 @@ from ipu_runtime.core cimport Col, Group, Scratch, codelet_fn, operand
 
 from ipu_runtime import blas
 from ipu_runtime.codelets import registry
-from ipu_runtime.errors import ExecutableFormatError, IPUError, LoopLimitError
+from ipu_runtime.errors import ExecutableFormatError, IPUError, LoopLimitError, ProfileOnlyError, overflow_text
 from ipu_runtime.opcodes import DTYPE_NUMBER
 from ipu_runtime.strict import Watch
 
@@ -152,6 +152,8 @@ cdef class Engine:
             raise ValueError(f"threads must be a positive whole number, not {threads!r}")
         self.threads = 1 if strict else max(1, min(threads or len(os.sched_getaffinity(0)), 64))
         header = program.header
+        if header.get("overflows"):
+            raise ProfileOnlyError(overflow_text(header))
         self.tiles = program.tile_count
         lines = (int(header["used_bytes"]) + 64) // 64 + 1
         self.stride = 64 * (lines | 1)

@@ -31,6 +31,7 @@ def compile_module(
     state: Mapping[int, int | None] | None = None,
     layers: Any = None,
     name: str = "",
+    execute: bool = True,
 ) -> Executable:
     """Compile an HLO module for the tiles.
 
@@ -42,6 +43,7 @@ def compile_module(
             stay on the tiles from run to run; all other parameters and outputs are streamed.
         layers: a LayerNames that says which Keras layer an instruction or parameter belongs to.
         name: of the program in reports.
+        execute: False for a program that is only profiled or saved.
 
     Returns:
         An Executable.
@@ -75,8 +77,8 @@ def compile_module(
     if found:
         raise _unsupported(name, found)
     program = Entry(graph, chip, opts, states, names, name, wide).program()
-    check_memory(program)
-    return Executable(program, compile_seconds=time.perf_counter() - started, options=opts)
+    check_memory(program, opts["allow_out_of_memory"])
+    return Executable(program, compile_seconds=time.perf_counter() - started, options=opts, execute=execute)
 
 
 def _unsupported(name: str, items: list[str]) -> UnsupportedError:

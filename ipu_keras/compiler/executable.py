@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipu_keras.errors import DataError
+from ipu_keras.errors import DataError, ProfileOnlyError
+from ipu_runtime.errors import overflow_text
 from ipu_runtime.program import Program
 
 if TYPE_CHECKING:
@@ -21,14 +22,25 @@ class Executable:
         program: the plain arrays.
         compile_seconds: how long the compiler took.
         options: the options it was compiled with.
+        execute: False for a program that is only profiled or saved.
+
+    Attributes:
+        execute: as given.
 
     Example:
         >>> exe = hlo.compile(module_bytes, target="gc200")  # doctest: +SKIP
         >>> (result,) = exe.run(np.ones(4, np.float32))      # doctest: +SKIP
     """
 
-    def __init__(self, program: Program, compile_seconds: float = 0.0, options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        compile_seconds: float = 0.0,
+        options: dict[str, Any] | None = None,
+        execute: bool = True,
+    ) -> None:
         self.program, self.compile_seconds, self.options = program, compile_seconds, options or {}
+        self.execute = execute
         self._engine: Any = None
 
     @property
@@ -37,7 +49,23 @@ class Executable:
         return str(self.program.header["name"])
 
     def engine(self, threads: int | None = None, strict: bool | None = None) -> Any:
-        """A new device with this program loaded; see `ipu_runtime.engine.Engine`."""
+        """A new device with this program loaded; see `ipu_runtime.engine.Engine`.
+
+        Args:
+            threads: host threads of the emulation, None for all.
+            strict: whether every operand is checked; None for the default.
+
+        Raises:
+            ProfileOnlyError: the program was compiled with ``execute=False``, or it does not fit the chip.
+        """
+        if not self.execute:
+            raise ProfileOnlyError(
+                f"{self.name} was compiled with execute=False: it has a profile and does not run. For a model "
+                "ipu_keras.executable(model, kind) gives this program, for a function strategy.executable(fn); its "
+                ".profile() has the cycles and the memory. To run it, compile with execute=True."
+            )
+        if self.program.header.get("overflows"):
+            raise ProfileOnlyError(overflow_text(self.program.header))
         from ipu_runtime.engine import Engine
 
         return Engine(self.program, threads, strict)
@@ -54,14 +82,15 @@ class Executable:
 
         Raises:
             DataError: wrong number of arrays, or one of another shape or dtype than the module's.
+            ProfileOnlyError: as for `engine`.
         """
+        if self._engine is None:
+            self._engine = self.engine()
         header = self.program.header
         states = [s for s in header["states"] if not s.get("internal")]
         specs = {s["param"]: s for s in [*header["feeds"], *states]}
         if len(arrays) != len(specs):
             raise DataError(f"{self.name} takes {len(specs)} arrays, {len(arrays)} were given")
-        if self._engine is None:
-            self._engine = self.engine()
         checked = {}
         for (param, spec), array in zip(sorted(specs.items()), arrays, strict=True):
             array = np.asarray(array)

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from ipu_keras.profile.memory import bytes_on_tile, largest_on_tile, memory_report
+from ipu_keras.profile.memory import MemoryReport, bytes_on_tile, largest_on_tile, memory_report
 from ipu_runtime.program import Program
 
+__all__ = ["advice", "check_memory", "overflow_text"]
 
-def check_memory(program: Program) -> None:
-    """Raise IPUOutOfMemoryError unless every tile has room for its part of the program."""
+
+def check_memory(program: Program, allow_out_of_memory: bool = False) -> None:
+    """Every tile has to have room for its part of the program.
+
+    Args:
+        program: what was compiled.
+        allow_out_of_memory: mark a program that overflows (``header["overflows"]``), so that no engine takes it.
+
+    Raises:
+        IPUOutOfMemoryError: a tile's memory is too small, and that is not allowed.
+    """
     report = memory_report(program)
     if report.fits:
         return
+    if allow_out_of_memory:
+        program.header["overflows"] = True
+        return
     from ipu_keras import errors
 
+    tile, have, need = report.fullest_tile, report.limit, report.max_tile_bytes
+    raise errors.IPUOutOfMemoryError(overflow_text(program, report), tile=tile, have=have, need=need, report=report)
+
+
+def overflow_text(program: Program, report: MemoryReport) -> str:
+    """What overflows, by how much, with what the fullest tile is full of, and what would help.
+
+    Args:
+        program: one that does not fit.
+        report: its memory.
+    """
     tile, have, need = report.fullest_tile, report.limit, report.max_tile_bytes
     over = int((report.by_tile > report.limit).sum())
     lines = [
@@ -25,12 +49,19 @@ def check_memory(program: Program) -> None:
         lines.append(f"  {tensor.nbytes:>10,}  {tensor.category:<14} {tensor.name}{layer}")
     fixed = {name: int(values[tile]) for name, values in report.fixed.items() if values[tile]}
     lines.append("  " + ", ".join(f"{name} {n:,}" for name, n in fixed.items()))
-    lines.append(_advice(program, tile, sum(fixed.values())))
-    raise errors.IPUOutOfMemoryError("\n".join(lines), tile=tile, have=have, need=need, report=report)
+    lines.append(advice(program, report))
+    return "\n".join(lines)
 
 
-def _advice(program: Program, tile: int, code: int) -> str:
-    """What the fullest tile is full of, and what would help."""
+def advice(program: Program, report: MemoryReport) -> str:
+    """What the fullest tile is full of, and what would help.
+
+    Args:
+        program: any.
+        report: its memory.
+    """
+    tile = report.fullest_tile
+    code = sum(int(values[tile]) for values in report.fixed.values())
     always, temporary = bytes_on_tile(program, tile)
     whole = max(1, always + temporary + code)
     shares = f"always live {always / whole:.0%}, temporary {temporary / whole:.0%}, code {code / whole:.0%}"

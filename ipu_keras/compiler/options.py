@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +15,19 @@ OPTIONS: dict[str, tuple[Any, str]] = {
         0.6,
         "share of a tile's memory that a product's operands and partial sums may take",
     ),
+    "matmul_partials": ("float", 'partial sums of fp16 matrix products: "float" or "half"'),
+    "convolution_partials": ("float", 'partial sums of fp16 convolutions: "float" or "half"'),
     "seed": (0, "first state of the generator of `rng` operations, which keep a state of their own"),
     "guard_bytes": (None, "bytes between allocations, watched in strict mode; default 8 in strict mode, else 0"),
+    "allow_out_of_memory": (
+        None,
+        "a program that overflows a tile is compiled for its profile and cannot run; default what the environment "
+        'variable POPLAR_ENGINE_OPTIONS says of "debug.allowOutOfMemory", else False',
+    ),
 }
+
+ENVIRONMENT, OUT_OF_MEMORY_KEY = "POPLAR_ENGINE_OPTIONS", "debug.allowOutOfMemory"
+"""The variable holds a JSON object of options of the engine, of which this one means something here."""
 
 
 def resolve_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -35,6 +46,9 @@ def resolve_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     proportion = out["available_memory_proportion"]
     if not isinstance(proportion, (int, float)) or not 0 <= proportion <= 1:
         raise ConfigError(f"available_memory_proportion must lie between 0 and 1, not {proportion!r}")
+    for name in ("matmul_partials", "convolution_partials"):
+        if out[name] not in ("float", "half"):
+            raise ConfigError(f"{name} must be 'float' or 'half', not {out[name]!r}")
     if not isinstance(out["seed"], int) or not 0 <= out["seed"] < 1 << 64:
         raise ConfigError(f"seed must be an integer of 64 bits without sign, not {out['seed']!r}")
     guard = out["guard_bytes"]
@@ -42,4 +56,29 @@ def resolve_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
         out["guard_bytes"] = 8 if os.environ.get("IPU_RUNTIME_STRICT", "0") not in ("", "0") else 0
     elif not isinstance(guard, int) or guard < 0 or guard % 8:
         raise ConfigError(f"guard_bytes must be a multiple of 8, not {guard!r}")
+    if out["allow_out_of_memory"] is None:
+        out["allow_out_of_memory"] = _allowed_by_environment()
+    elif not isinstance(out["allow_out_of_memory"], bool):
+        raise ConfigError(f"allow_out_of_memory must be True or False, not {out['allow_out_of_memory']!r}")
     return out
+
+
+def _allowed_by_environment() -> bool:
+    text = os.environ.get(ENVIRONMENT, "")
+    if not text.strip():
+        return False
+    example = f"""{ENVIRONMENT}='{{"{OUT_OF_MEMORY_KEY}": "true"}}'"""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the environment variable {ENVIRONMENT} is no JSON ({error}); such as {example}") from error
+    if not isinstance(given, dict):
+        raise ConfigError(f"the environment variable {ENVIRONMENT} must hold a JSON object, such as {example}")
+    value = given.get(OUT_OF_MEMORY_KEY, False)
+    known = {"true": True, "false": False}
+    allowed = known.get(value) if isinstance(value, str) else value
+    if not isinstance(allowed, bool):
+        raise ConfigError(
+            f"the environment variable {ENVIRONMENT}: {OUT_OF_MEMORY_KEY} must be true or false, not {value!r}"
+        )
+    return allowed
