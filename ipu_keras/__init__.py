@@ -21,6 +21,7 @@ from ipu_keras.frontend.counter import executions
 if TYPE_CHECKING:
     from ipu_keras import errors, hlo
     from ipu_keras.debug import compare, rerun
+    from ipu_keras.keras.analyse import analyse
     from ipu_keras.keras.programs import executable
     from ipu_keras.keras.strategy import IPUStrategy, IPUStrategyV1
 
@@ -29,6 +30,7 @@ __all__ = [
     "IPUStrategy",
     "IPUStrategyV1",
     "__version__",
+    "analyse",
     "compare",
     "errors",
     "executable",
@@ -41,6 +43,7 @@ _MODULES = ("errors", "hlo", "jax", "target")
 _NAMES = {
     "IPUStrategy": "ipu_keras.keras.strategy",
     "IPUStrategyV1": "ipu_keras.keras.strategy",
+    "analyse": "ipu_keras.keras.analyse",
     "compare": "ipu_keras.debug",
     "executable": "ipu_keras.keras.programs",
     "rerun": "ipu_keras.debug",

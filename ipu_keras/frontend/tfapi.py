@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context as _context
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.framework.func_graph import FuncGraph as _FuncGraph
 from tensorflow.python.ops import gen_resource_variable_ops as _resource
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
@@ -112,7 +113,13 @@ def tensor_from(array: np.ndarray) -> Any:
     Args:
         array: a C-contiguous array.
     """
+    _context.context().ensure_initialized()
     return _ops.EagerTensor(array, _context.context().device_name, None)
+
+
+def scratch_graph() -> Any:
+    """Context in which operations give symbolic tensors, and nothing is computed; the graph is then forgotten."""
+    return _FuncGraph("scratch").as_default()
 
 
 def call_in_this_thread(concrete: Any, *tensors: Any) -> Any:

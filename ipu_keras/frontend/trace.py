@@ -64,6 +64,7 @@ def trace(
     name: str = "step",
     names: LayerNames | None = None,
     scopes: contextlib.AbstractContextManager[Any] | None = None,
+    create: Callable[..., Any] = tfapi.create_now,
 ) -> Traced:
     """Lowers ``step(*specs)`` to HLO.
 
@@ -73,6 +74,7 @@ def trace(
         name: for messages.
         names: filled while the function is traced by whoever opens name scopes.
         scopes: entered while the step is traced, not while it is lowered.
+        create: creates the variables that the step asks for, as a creator of ``tf.variable_creator_scope``.
 
     Returns:
         the module and the meaning of its parameters and outputs.
@@ -94,7 +96,7 @@ def trace(
         leaves = list(flat)
         for position, tensor in zip(present, tensors, strict=True):
             leaves[position] = tensor
-        with tf.variable_creator_scope(tfapi.create_now):
+        with tf.variable_creator_scope(create):
             return step(*tf.nest.pack_sequence_as(specs, leaves))
 
     flat_step.__name__ = name if name.isidentifier() else "step"

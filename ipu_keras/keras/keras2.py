@@ -15,7 +15,7 @@ from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.scopes import ScopeTracer
 from ipu_keras.frontend.trace import Traced
 from ipu_keras.keras import adapter, data
-from ipu_keras.keras.model import InScope, call_arguments
+from ipu_keras.keras.model import InScope, call_arguments, not_trained
 from ipu_keras.keras.refusals import NO_EAGER, ModeError
 from ipu_keras.keras.training import CallRules, PredictFunction, StepFunction
 
@@ -69,8 +69,9 @@ class Keras2Model(InScope):
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """As tf_keras's; every batch has to be of the same shape."""
         method = super().fit  # type: ignore[misc]
-        with _calling(self, "fit", call_arguments(method, args, kwargs), "steps_per_epoch"):
+        with _calling(self, "fit", call_arguments(method, args, kwargs), "steps_per_epoch"), not_trained(self):
             return method(*args, **kwargs)
+        return self.history  # type: ignore[attr-defined]  # of no epoch: nothing was trained
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """As tf_keras's; every batch has to be of the same shape."""

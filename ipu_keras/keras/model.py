@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ipu_keras.errors import ProfileOnlyError
 from ipu_keras.keras import adapter, data
 from ipu_keras.keras.refusals import NO_EAGER, ModeError
 from ipu_keras.keras.run import GenerateFunction
@@ -17,7 +18,7 @@ from ipu_keras.keras.training import CallRules, make_function
 if TYPE_CHECKING:
     from ipu_keras.keras.strategy import IPUStrategy
 
-__all__ = ["IPUModel", "InScope", "call_arguments", "model_class"]
+__all__ = ["IPUModel", "InScope", "call_arguments", "model_class", "not_trained"]
 
 logger = logging.getLogger("ipu_keras")
 _logged: set[str] = set()
@@ -97,7 +98,7 @@ class IPUModel(InScope):
     # --- whole calls: the data is checked before anything runs
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
-        """As `keras.Model.fit`; see ``docs`` for the data rules.
+        """As `keras.Model.fit`; see ``docs`` for the data rules. With ``execute=False`` nothing is trained.
 
         Raises:
             DataError: the data does not make whole batches and executions; with the numbers and the way out.
@@ -120,8 +121,9 @@ class IPUModel(InScope):
                 "compile() keeps "
                 "the weights on the tiles for that many steps."
             )
-        with _calling(self, "fit", plan.steps_per_execution):
+        with _calling(self, "fit", plan.steps_per_execution), not_trained(self):
             return method(*args, **kwargs)
+        return self.history  # type: ignore[attr-defined]  # of no epoch: nothing was trained
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """As `keras.Model.evaluate`.
@@ -255,6 +257,25 @@ def _calling(model: Any, what: str, steps: int | None) -> Iterator[None]:
             own["_ipu_rules"] = outer
         if compiled is None:
             own.pop("_ipu_compiled_steps", None)
+
+
+@contextlib.contextmanager
+def not_trained(model: Any) -> Iterator[None]:
+    """Around `fit`: with a strategy that executes nothing it ends when the step is compiled, and says so.
+
+    Args:
+        model: the model.
+    """
+    try:
+        yield
+    except ProfileOnlyError:
+        if model._ipu_strategy.execute:
+            raise
+        logger.warning(
+            "%s.fit compiled the step and trained nothing, as the strategy has execute=False. "
+            "ipu_keras.executable(model).profile() has its cycles and memory.",
+            model.name,
+        )
 
 
 def _log_once(message: str) -> None:

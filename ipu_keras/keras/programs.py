@@ -13,7 +13,7 @@ KINDS = ("train", "test", "predict", "generate")
 
 
 def executable(model: Any, kind: str = "train") -> Executable:
-    """The latest program that a model made in the scope has run.
+    """The latest program that a model made in the scope has run, or that was compiled for it.
 
     Args:
         model: the model.

@@ -31,6 +31,7 @@ class FunctionRunner:
         options: options of the compiler.
         engine_options: keyword arguments of ``executable.engine``.
         model: whose layers the function calls, for reports.
+        execute: False for programs that are only profiled.
 
     Raises:
         NotCompiledError: the function is neither.
@@ -43,6 +44,7 @@ class FunctionRunner:
         options: dict[str, Any] | None,
         engine_options: dict[str, Any] | None,
         model: Any = None,
+        execute: bool = True,
     ) -> None:
         if not isinstance(function, _COMPILED):
             raise NotCompiledError(
@@ -50,7 +52,7 @@ class FunctionRunner:
                 "plain Python function. Decorate it with @tf.function."
             )
         self._function = weakref.ref(function)
-        self._how = (target, options, engine_options)
+        self._how, self._execute = (target, options, engine_options), execute
         self._name = str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
         self._make = lambda step: Session(
             step,
@@ -60,6 +62,7 @@ class FunctionRunner:
             scopes=self._scopes,
             finish=self._finish,
             engine_options=engine_options,
+            execute=execute,
         )
         self._model = weakref.ref(model) if model is not None else lambda: None
         self._tracer: Any = None
@@ -108,13 +111,14 @@ class FunctionRunner:
                     ["an iterator for a concrete function"],
                 )
             self._feeding = Feeding(function, self._around, self._name)
-        result = self._feeding(arguments)
-        self.latest = self._feeding.latest
-        return result
+        try:
+            return self._feeding(arguments)
+        finally:
+            self.latest = self._feeding.latest or self.latest
 
     def _around(self, function: Any) -> FunctionRunner:
         """A runner like this one for a function that calls this one's, and that nobody else holds."""
-        made = FunctionRunner(function, *self._how, model=self._model())
+        made = FunctionRunner(function, *self._how, model=self._model(), execute=self._execute)
         made._function = lambda: function  # type: ignore[method-assign,assignment]
         return made
 
@@ -212,7 +216,8 @@ class GenerateFunction:
     def __init__(self, model: Any) -> None:
         strategy = model._ipu_strategy
         self._function = tf.function(model.generate_step)
-        self._runner = FunctionRunner(self._function, strategy.target, strategy.options, strategy.engine_options, model)
+        how = (strategy.target, strategy.options, strategy.engine_options)
+        self._runner = FunctionRunner(self._function, *how, model, strategy.execute)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the model's ``generate_step``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.errors import DataError
-from ipu_keras.frontend import tfapi
+from ipu_keras.frontend import abstract, tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced, trace
 from ipu_keras.keras.variables import VariableSync
@@ -26,7 +27,7 @@ Signature = tuple[tuple[tuple[int, ...], np.dtype] | None, ...]
 
 
 class Program:
-    """A compiled step for one set of shapes, and its engine.
+    """A compiled step for one set of shapes, and its engine, which is made when it first runs.
 
     Args:
         traced: the lowered step.
@@ -37,9 +38,22 @@ class Program:
     def __init__(self, traced: Traced, executable: Any, engine_options: dict[str, Any] | None = None) -> None:
         self.traced = traced
         self.executable = executable
-        self.engine = executable.engine(**(engine_options or {}))
-        self.sync = VariableSync(self.engine, traced.variables, traced.constants, list(traced.updates))
+        self._engine_options = engine_options or {}
         self._feeds = list(traced.feeds.items())
+
+    @functools.cached_property
+    def engine(self) -> Any:
+        """The device with this program.
+
+        Raises:
+            ProfileOnlyError: the program is only there to be profiled.
+        """
+        return self.executable.engine(**self._engine_options)
+
+    @functools.cached_property
+    def sync(self) -> VariableSync:
+        """Keeps the variables on the device and on the host the same."""
+        return VariableSync(self.engine, self.traced.variables, self.traced.constants, list(self.traced.updates))
 
     def run(self, leaves: list[np.ndarray | None], repeat: int) -> dict[int, np.ndarray]:
         """One device execution of `repeat` steps.
@@ -65,16 +79,18 @@ class Program:
 
         Raises:
             LoopLimitError: they did so more often.
+            ProfileOnlyError: the program is only there to be profiled.
         """
+        sync = self.sync
         try:
-            self.sync.upload()
+            sync.upload()
             return dict(self.engine.run(self.feeds_of(leaves), repeat, turns))
         except OverflowError as error:
-            self.sync.invalidate()
+            sync.invalidate()
             raise DataError(f"{self.executable.name}: {error}. Cast the data to int32 or smaller values.") from error
         except BaseException:
             # Ctrl-C, too: the tiles may be half-way through a step, the tf.Variables are those of the last execution.
-            self.sync.invalidate()
+            sync.invalidate()
             raise
 
     def commit(self) -> None:
@@ -117,6 +133,7 @@ class Session:
         finish: completes the LayerNames after a trace.
         prepare: called with the step's specs before a trace.
         engine_options: keyword arguments of ``executable.engine``.
+        execute: False for programs that are only profiled; variables made by the step are abstract.
     """
 
     def __init__(
@@ -130,6 +147,7 @@ class Session:
         finish: Callable[[Traced], None] | None = None,
         prepare: Callable[[Any], None] | None = None,
         engine_options: dict[str, Any] | None = None,
+        execute: bool = True,
     ) -> None:
         self._step = step
         self._name = name
@@ -137,7 +155,7 @@ class Session:
         self._options = options
         self._scopes = scopes
         self._finish, self._prepare = finish, prepare
-        self._engine_options = engine_options
+        self._engine_options, self._execute = engine_options, execute
         self._programs: dict[tuple[Any, Signature], Program] = {}
         self.latest: Program | None = None
 
@@ -173,15 +191,17 @@ class Session:
             structure, [None if leaf is None else tf.TensorSpec(leaf[0], tf.as_dtype(leaf[1])) for leaf in signature]
         )
         names = LayerNames()
-        if self._prepare is not None:
-            self._prepare(specs)
-        traced = trace(
-            self._step,
-            specs,
-            name=self._name,
-            names=names,
-            scopes=self._scopes(names) if self._scopes is not None else None,
-        )
+        with abstract.abstract_variables(not self._execute):
+            if self._prepare is not None:
+                self._prepare(specs)
+            traced = trace(
+                self._step,
+                specs,
+                name=self._name,
+                names=names,
+                scopes=self._scopes(names) if self._scopes is not None else None,
+                create=tfapi.create_now if self._execute else abstract.create,
+            )
         if self._finish is not None:
             self._finish(traced)
         lowered = time.perf_counter()
@@ -192,6 +212,7 @@ class Session:
             state=traced.state,
             layers=names,
             name=self._name,
+            execute=self._execute,
         )
         program = Program(traced, executable, self._engine_options)
         logger.info(

@@ -13,6 +13,7 @@ from tensorflow.python.distribute import one_device_strategy
 
 from ipu_keras.compiler.executable import Executable
 from ipu_keras.errors import ConfigError, DataError
+from ipu_keras.frontend.abstract import abstract_variables
 from ipu_keras.keras import adapter, keras2
 from ipu_keras.keras.model import model_class
 from ipu_keras.keras.refusals import InsideFunctionError, ModeError
@@ -44,6 +45,10 @@ class IPUStrategy(tf.distribute.Strategy):
             program for it.
         threads: host threads of the emulation, None for all.
         strict: whether every operand of the emulation is checked; None for the default.
+        execute: False for programs that are compiled and profiled and never run. The variables of models made in the
+            scope then have a shape and a dtype, and no values, and take (nearly) no memory. ``fit`` compiles the step
+            and trains nothing; ``evaluate``, ``predict``, ``run`` and the like compile and raise ProfileOnlyError, as
+            they have no results. `ipu_keras.analyse` compiles without all that.
 
     Raises:
         ConfigError: an argument that cannot be.
@@ -69,6 +74,7 @@ class IPUStrategy(tf.distribute.Strategy):
         partial_batch: str = "error",
         threads: int | None = None,
         strict: bool | None = None,
+        execute: bool = True,
     ) -> None:
         adapter.check_backend()
         if "IPU" not in str(ipu_device).upper():
@@ -84,6 +90,7 @@ class IPUStrategy(tf.distribute.Strategy):
         # Strict mode watches the bytes between allocations, so there must be some.
         self.options = {"guard_bytes": 8, **(options or {})} if strict else options
         self.partial_batch = partial_batch
+        self.execute = execute
         self.engine_options = {"threads": threads, "strict": strict}
         self._classes: dict[type, type] = {}
         self._runners: weakref.WeakKeyDictionary[Any, FunctionRunner] = weakref.WeakKeyDictionary()
@@ -101,7 +108,11 @@ class IPUStrategy(tf.distribute.Strategy):
             yield self
             return
         choose = functools.partial(model_class, self, cache=self._classes)
-        with adapter.created_in(choose), keras2.created_in(self, self._classes):
+        with (
+            adapter.created_in(choose),
+            keras2.created_in(self, self._classes),
+            abstract_variables(not self.execute),
+        ):
             yield self
 
     def run(
@@ -122,6 +133,7 @@ class IPUStrategy(tf.distribute.Strategy):
             ValueError: `fn` is a plain Python function, which ``run`` does not support eager execution of.
             Float64Error: an argument or a result is float64.
             UnsupportedError: `run` is called inside another tf.function, or the function needs the host.
+            ProfileOnlyError: the strategy has ``execute=False``; `executable` has the program.
 
         Example:
             >>> @tf.function
@@ -143,13 +155,13 @@ class IPUStrategy(tf.distribute.Strategy):
         except TypeError:
             runner = None
         if runner is None:
-            runner = FunctionRunner(fn, self.target, self.options, self.engine_options)
+            runner = FunctionRunner(fn, self.target, self.options, self.engine_options, execute=self.execute)
             with contextlib.suppress(TypeError):
                 self._runners[key] = runner
         return runner(tuple(args), dict(kwargs or {}))
 
     def executable(self, fn: Any) -> Executable:
-        """The latest program of a function that `run` has run, to profile or save it.
+        """The latest program of a function that `run` has run, or has compiled, to profile or save it.
 
         Args:
             fn: the function.

@@ -15,7 +15,7 @@ from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import Traced
 from ipu_keras.keras import adapter, data
-from ipu_keras.keras.session import Session, Signature, describe
+from ipu_keras.keras.session import Program, Session, Signature, describe
 
 __all__ = ["CallRules", "PredictFunction", "StepFunction"]
 
@@ -92,8 +92,9 @@ class _Function:
             finish=self._finish,
             prepare=self._prepare if kind == "train" else None,
             engine_options=strategy.engine_options,
+            execute=strategy.execute,
         )
-        self._last: tuple[Any, Any] | None = None
+        self._last: tuple[Signature, tuple[Any, Program]] | None = None
         self._lock = threading.Lock()
 
     def _prepare(self, specs: Any) -> None:
@@ -117,12 +118,26 @@ class _Function:
         """
         batches = []
         source = iter(iterator)
-        for _ in range(int(self._model.steps_per_execution)):
+        # What is only compiled needs one batch, for its shapes.
+        for _ in range(int(self._model.steps_per_execution) if self._model._ipu_strategy.execute else 1):
             try:
                 batches.append(next(source))
             except (StopIteration, tf.errors.OutOfRangeError):
                 break
         return batches
+
+    def compiled(self, structure: Any, signature: Signature) -> Program:
+        """The program for batches of these shapes; nothing runs.
+
+        Args:
+            structure: a batch, of which only the nesting is used.
+            signature: shape and dtype of each of its tensors.
+
+        Raises:
+            UnsupportedError, IPUOutOfMemoryError: from lowering and compiling.
+        """
+        with self._lock:
+            return self._program(structure, signature)
 
     def _read(self, batch: Any) -> _Batch:
         leaves = [data.leaf_array(leaf, self._what) for leaf in tf.nest.flatten(batch)]
@@ -151,11 +166,12 @@ class _Function:
             start = end
         return done
 
-    def _program(self, structure: Any, signature: Signature) -> Any:
+    def _program(self, structure: Any, signature: Signature) -> Program:
         # The structure is nearly always that of the execution before: hashing the nesting again would cost more.
         last = self._last
         if last is not None and last[0] == signature and _same_nesting(last[1][0], structure):
-            return last[1][1]
+            self.session.latest = known = last[1][1]
+            return known
         program = self.session.program((structure,), signature)
         self._last = (signature, (tf.nest.map_structure(lambda _: None, structure), program))
         return program

@@ -21,7 +21,7 @@ def recording_trace(*args, **kwargs):
     return traced
 
 
-def compile_module(hlo_bytes, *, target, options=None, state, layers=None, name=""):
+def compile_module(hlo_bytes, *, target, options=None, state, layers=None, name="", execute=True):
     return Executable(_traced[hlo_bytes], state)
 
 
