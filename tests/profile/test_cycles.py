@@ -15,30 +15,9 @@ from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.profile.cycles import step_cycles
 from ipu_keras.target import Target
 from ipu_runtime.codelets import registry
-from ipu_runtime.opcodes import DTYPE_NUMBER, OPS
-from ipu_runtime.program import COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, GroupView, Program
+from ipu_runtime.program import COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, GroupView
 from tests.harness import hlo_of
-
-ONE = Target("one tile", tiles=1, bytes_per_tile=1 << 24)
-
-
-def zeros(*shape, dtype="float32"):
-    return np.zeros(shape, dtype)
-
-
-def vertices(fn, *args, target=ONE, **options):
-    """[(vertex class, cycles of its busiest row)] of a function's program, in program order."""
-    program = compile_module(hlo_of(fn, *args)[0], target=target, **options).program
-    rates = type("Rates", (), program.header["target"])
-    found = []
-    for kind, first, last, _ in program.steps.tolist():
-        for i in range(first, last):
-            if kind == COMPUTE:
-                g = program.group(i)
-                model = registry.MODELS[g.codelet]
-                found.append((model.name, int(np.max(model.cycles(g, rates)))))
-    return found
-
+from tests.profile.programs import ONE, copies, exp_vertices, program_of, retimed, run_of, vertices, zeros
 
 # ---- element-wise (3.1 to 3.4): N elements, n = ceil(N / 6) a worker ----
 
@@ -117,8 +96,8 @@ REDUCTIONS = {
     "columns fp16": (
         lambda x: tf.reduce_max(x, 0), zeros(50, 24, dtype="float16"), 11 + 6 * (16 + 1 * (3 + 8 + 3 + 49))
     ),
-    # poplin's ReduceAdd, one block: 33 + 6 (20 + (2 depth + 8) x 96 / 4 / 6), the strided one would take 923.
-    "partial sums": (lambda x: tf.reduce_sum(x, 0), zeros(4, 96), 33 + 6 * (20 + (2 * 4 + 8) * 4)),
+    # poplin's ReduceAdd, one block in interleaved memory: 33 + 6 (20 + (depth + 8) x 96 / 4 / 6); strided 923.
+    "partial sums": (lambda x: tf.reduce_sum(x, 0), zeros(4, 96), 33 + 6 * (20 + (4 + 8) * 4)),
 }  # fmt: skip
 
 
@@ -266,30 +245,6 @@ def test_philox_counts_its_operations():
 # ---- supersteps (section 2) ----
 
 
-def program_of(kind, groups, target):
-    """A program of one step; a group is (codelet, parameters, columns)."""
-    table, params, columns, data = [], [], [], []
-    for codelet, numbers, cols in groups:
-        rows = max(len(c) for c in cols)
-        table.append((codelet, rows, len(params), len(numbers), len(columns), len(cols)))
-        params += numbers
-        for c in cols:
-            columns.append((len(data), len(c)))
-            data += c
-    header = {"target": target.to_dict(), "labels": [""], "group_labels": [0] * len(groups)}
-    return Program(
-        header, np.array([[kind, 0, len(groups), 0]], np.int32), np.array(table), np.array(params),
-        np.array(columns), np.array(data, np.int32), np.zeros(0, np.uint8), np.zeros((0, 6), np.int32),
-        np.zeros((0, 3), np.int32),
-    )  # fmt: skip
-
-
-def exp_vertices(tiles, elements):
-    """Rows of an fp32 exp; each costs 6 (33 + 3 elements / 6) + 20 for multiples of 12."""
-    params = [1, 1, 1, 0, 0, 1, 512, 4, 1, 4, 1, 4, 0, OPS["exponential"], DTYPE_NUMBER["f32"], 1, 0, 0, 0]
-    return registry.MAP, params, [tiles, elements, [0], [65536]]
-
-
 def exp_cost(n):
     return 6 * (33 + 3 * n // 6) + 20
 
@@ -299,21 +254,12 @@ def test_a_compute_set_takes_as_long_as_its_fullest_tile():
     # Tile 0: two vertices one after another; tile 1: one longer; tile 2: none.
     (step,) = step_cycles(program_of(COMPUTE, [exp_vertices([0, 0, 1], [120, 240, 300])], target))
     assert step.compute == exp_cost(120) + exp_cost(240) > exp_cost(300)
-    assert (step.sync, step.exchange, step.active_tiles) == (100, 0, 2)
+    assert (step.sync, step.exchange, step.active_tiles) == (0, 0, 2)
     assert step.balance == pytest.approx((exp_cost(120) + exp_cost(240) + exp_cost(300)) / 3 / step.compute)
     # Two groups on one tile add up, and the step's cycles are shared by what they take on it.
     (step,) = step_cycles(program_of(COMPUTE, [exp_vertices([0], [120]), exp_vertices([0, 1], [240, 300])], target))
     assert step.compute == exp_cost(120) + exp_cost(240)
     assert step.by_group == pytest.approx([step.total * exp_cost(n) / step.compute for n in (120, 240)])
-
-
-def copies(src, dst, src_off, dst_off, dims, itemsize=4):
-    """A copy group: dims are (counts, destination strides, source strides)."""
-    return registry.COPY, [len(dims), itemsize, 0], [src, dst, src_off, dst_off, *(c for d in dims for c in d)]
-
-
-def run_of(n):
-    return [([n], [1], [1])]
 
 
 EXCHANGES = {
@@ -324,10 +270,23 @@ EXCHANGES = {
     "receiving is the limit": ([copies([1, 2, 3], [0, 0, 0], [0], [0, 50, 100], run_of(50))], 150 + 9 + 30, 0),
     "sending is the limit": ([copies([0, 0, 0], [1, 2, 3], [0, 50, 100], [0], run_of(50))], 150 + 30, 0),
     "a broadcast leaves once": ([copies([0] * 3, [1, 2, 3], [0], [0], run_of(100))], 100 + 3 + 30, 0),
-    # A listener that wants only the start of it does not hide the rest.
+    # A listener that wants only the start of it does not hide the rest; the pair 2, 3 waits for the sender.
     "a broadcast of which one takes less": (
-        [copies([0] * 3, [1, 2, 3], [0], [0], [([10, 100, 100], [1], [1])])], 100 + 3 + 30, 0,
+        [copies([0] * 3, [1, 2, 3], [0], [0], [([10, 100, 100], [1], [1])])], 100 + 30, 0,
     ),
+    # Tiles 2 and 3 share their input buses: 200 words to both at two words a cycle; two fragments each.
+    "a pair listens": ([copies([0, 1, 0, 1], [2, 2, 3, 3], [0], [0, 100, 0, 100], run_of(100))], 100 + 6 + 30, 0),
+    # One sender feeds them no faster than it sends, and tiles 1 and 2 are of two pairs.
+    "a pair listens to one": ([copies([0, 0], [2, 3], [0], [0], run_of(100))], 100 + 30, 0),
+    "neighbours of two pairs": (
+        [copies([0, 3, 0, 3], [1, 1, 2, 2], [0], [0, 100, 0, 100], run_of(100))], 200 + 6 + 30, 0
+    ),
+    # The same place of two senders, and two places of one, are different bytes.
+    "a pair with bytes of its own each": (
+        [copies([0, 1, 0, 1], [2, 2, 3, 3], [0, 0, 400, 400], [0, 100, 0, 100], run_of(100))], 200 + 6 + 30, 0
+    ),
+    # A row and a column of a matrix that start at one corner are different bytes: 20 words leave.
+    "a row and a column of one corner": ([copies([0, 0], [1, 2], [0], [0], [([10], [1], [1, 40])])], 20 + 30, 13),
     # Ten runs of three words that arrive as one: the sender lays them out, bytes x 5/4 / min(8, 4), and sends one run.
     "strided": ([copies([0], [1], [0], [0], [([10], [3], [5]), ([3], [1], [1])])], 30 + 3 + 30, 38),
     # The same from one run into ten: the receiver lays them out.
@@ -349,15 +308,16 @@ def test_exchange(name):
     groups, exchange, compute = EXCHANGES[name]
     (step,) = step_cycles(program_of(EXCHANGE, groups, Target("four", tiles=4)))
     assert (step.exchange, step.compute) == (exchange, compute)
-    # A sync before the exchange, and one before each compute set that rearranges.
-    assert step.sync == 100 * ((exchange > 0) + (2 if name == "crumbs on both sides" else compute > 0))
+    # A sync before what crosses between tiles only (calibration.md row 6: 117 cycles).
+    assert step.sync == 117 * (exchange > 0)
     assert sum(step.by_group) == pytest.approx(step.total)
 
 
 @pytest.mark.parametrize("kind", [STREAM_IN, STREAM_OUT])
 def test_stream(kind):
     # 40,000 bytes at 2.5 GB/s and 1.325 GHz: 21,200 cycles behind an external sync of 600.
-    (step,) = step_cycles(program_of(kind, [copies([0], [0], [0], [0], run_of(10_000))], Target("gc200")))
+    target = Target("gc200", host_bytes_per_second=2.5e9)
+    (step,) = step_cycles(program_of(kind, [copies([0], [0], [0], [0], run_of(10_000))], target))
     assert (step.exchange, step.sync, step.compute, step.bytes_moved) == (21_200, 600, 0, 40_000)
 
 
@@ -438,15 +398,18 @@ def test_twice_the_clock_is_half_the_time(exe):
     assert [once.phases[p] for p in on_chip[:2]] == [twice.phases[p] for p in on_chip[:2]]
     assert once.seconds == pytest.approx(once.cycles / 1.325e9)
     # The host's link does not get faster with the chip.
-    faster = compiled(Target("fast", clock_hz=2 * 1.325e9, host_bytes_per_second=5e9)).profile()
+    faster = compiled(
+        Target("fast", clock_hz=2 * 1.325e9, host_bytes_per_second=2 * Target().host_bytes_per_second)
+    ).profile()
     assert faster.cycles == once.cycles and faster.seconds == pytest.approx(once.seconds / 2)
     assert twice.phases["host"] == pytest.approx(2 * once.phases["host"], abs=len(once.steps))
 
 
-def test_a_slower_sync_costs_one_more_for_each_superstep(exe):
-    slower = compiled(Target("slow", sync_cycles=101)).profile()
-    syncs = sum(s.sync // 100 for s in exe.profile().steps if s.kind in (COMPUTE, EXCHANGE))
-    assert slower.cycles + slower.startup_cycles - exe.profile().cycles - exe.profile().startup_cycles == syncs
+def test_a_slower_sync_costs_one_more_for_each_exchange_between_tiles(exe):
+    for step, slower in zip(step_cycles(exe.program), retimed(exe.program, sync_cycles=118), strict=True):
+        crosses = step.kind == EXCHANGE and step.exchange > 0
+        assert (slower.sync - step.sync, slower.compute, slower.exchange) == (crosses, step.compute, step.exchange)
+        assert step.sync == {EXCHANGE: 117 * crosses, STREAM_IN: 600, STREAM_OUT: 600}.get(step.kind, 0)
 
 
 def test_a_loop_costs_its_trips():
