@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.amp_model import METHODS
 from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import ExecutableFormatError
 from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, DTYPES, OPS
@@ -315,17 +316,31 @@ def _variadic(g: GroupView) -> None:
     _words(g.params[at + 2 * n_const :].reshape(n_body, 7), regs, 2 * n_ops + n_const, sizes, 8)
 
 
+def _partials(dtype: int, method: int, partials: int) -> None:
+    """Partial sums: fp32 or, of fp16, fp16; int32 of integers, which are not multiplied by the AMP."""
+    _need(0 <= method < len(METHODS), "a product's method")
+    _dtype(partials)
+    name, sums = DTYPES[dtype].name, DTYPES[partials].name
+    if name in ("f16", "f32"):
+        _need(sums == "f32" or sums == name, "a product's partial sums")
+        _need(METHODS[method] != "vector", "a product's method")
+    else:
+        _need(sums == "s32" and METHODS[method] == "vector", "a product's partial sums")
+
+
 def _dot(g: GroupView) -> None:
-    _counts(g, 3, 8)
+    _counts(g, 5, 8)
     _dtype(int(g.params[0]))
+    _partials(int(g.params[0]), int(g.params[3]), int(g.params[4]))
     _positive(*(g.col(i) for i in range(1, 5)))
 
 
 def _conv(g: GroupView) -> None:
     _need(len(g.params) >= 3, "a convolution's parameters")
     nd = _rank(int(g.params[0]), 3, 0)
-    _counts(g, 3 + 4 * nd, 8 + 4 * nd)
+    _counts(g, 5 + 4 * nd, 8 + 4 * nd)
     _dtype(int(g.params[1]))
+    _partials(int(g.params[1]), int(g.params[3 + 4 * nd]), int(g.params[4 + 4 * nd]))
     _need(g.params[2] in (0, 1), "a convolution's order")
     for d in range(nd):
         _need((g.params[3 + 4 * d : 6 + 4 * d] >= 1).all() and g.params[6 + 4 * d] in (0, 1), "a convolution's window")

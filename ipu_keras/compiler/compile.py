@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from ipu_keras.compiler.executable import Executable
 from ipu_keras.compiler.fits import check_memory
 from ipu_keras.compiler.lower import unsupported
 from ipu_keras.compiler.names import Names
-from ipu_keras.compiler.options import resolve_options
+from ipu_keras.compiler.options import FRAGMENT_PRICES, resolve_options
 from ipu_keras.compiler.passes import run_passes
 from ipu_keras.compiler.passes.expand import expand
 from ipu_keras.compiler.passes.generator import add_generator
@@ -20,7 +21,9 @@ from ipu_keras.compiler.passes.narrow import narrow_feeds
 from ipu_keras.errors import GraphError, UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
 from ipu_keras.graph.ir import Graph
+from ipu_keras.profile.memory import memory_report
 from ipu_keras.target import Target, resolve
+from ipu_runtime.program import Program
 
 
 def compile_module(
@@ -76,9 +79,24 @@ def compile_module(
         raise GraphError(f"{name or graph.name}: the module's instructions do not fit each other: {error!r}") from error
     if found:
         raise _unsupported(name, found)
-    program = Entry(graph, chip, opts, states, names, name, wide).program()
-    check_memory(program, opts["allow_out_of_memory"])
+    program = _program(graph, chip, opts, states, names, name, wide)
     return Executable(program, compile_seconds=time.perf_counter() - started, options=opts, execute=execute)
+
+
+def _program(
+    graph: Graph, chip: Target, opts: dict[str, Any], states: dict[int, int | None], names: Names, name: str,
+    wide: dict[int, str],
+) -> Program:  # fmt: skip
+    """Lower; once more with less exchange code if the program does not fit the tiles."""
+    wish = opts["internal_exchange"]
+    for effort in ("balanced", "memory") if wish == "balanced" else (wish,):
+        made_for = dataclasses.replace(chip, fragment_price=FRAGMENT_PRICES[effort])
+        program = Entry(graph, made_for, opts, states, names, name, wide).program()
+        report = memory_report(program)
+        if report.fits:
+            break
+    check_memory(program, opts["allow_out_of_memory"], report)
+    return program
 
 
 def _unsupported(name: str, items: list[str]) -> UnsupportedError:

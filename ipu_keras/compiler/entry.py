@@ -173,6 +173,8 @@ class Entry:
             "choices": choices,
             "labels": list(ctx.labels),
             "group_labels": group_labels,
+            "plans": ctx.plans,
+            "products": ctx.products,
         }
         header["constants"], blob = self._constants(asm)
         return asm.program(header, blob, placement.vars, self.target.tiles)

@@ -112,6 +112,16 @@ class Executable:
 
         return profile(self.program)
 
+    def explain_plans(self, layer: str | None = None) -> str:
+        """How its matrix products and convolutions are split over the tiles, and why.
+
+        Args:
+            layer: only those of layers whose path holds this.
+        """
+        from ipu_keras.compiler.plan.explain import explain_plans
+
+        return explain_plans(self.program.header, layer)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the executable to a file; see `ipu_runtime.format`."""
         from ipu_runtime import format as file_format

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from ipu_keras.profile.memory import MemoryReport, bytes_on_tile, largest_on_tile, memory_report
+from ipu_keras.profile.memory import EXECUTABLE, MemoryReport, bytes_on_tile, largest_on_tile, memory_report
 from ipu_runtime.program import Program
 
 __all__ = ["advice", "check_memory", "overflow_text"]
 
 
-def check_memory(program: Program, allow_out_of_memory: bool = False) -> None:
+def check_memory(program: Program, allow_out_of_memory: bool = False, report: MemoryReport | None = None) -> None:
     """Every tile has to have room for its part of the program.
 
     Args:
         program: what was compiled.
         allow_out_of_memory: mark a program that overflows (``header["overflows"]``), so that no engine takes it.
+        report: its memory, if it is known already.
 
     Raises:
         IPUOutOfMemoryError: a tile's memory is too small, and that is not allowed.
     """
-    report = memory_report(program)
+    report = memory_report(program) if report is None else report
     if report.fits:
         return
     if allow_out_of_memory:
@@ -26,7 +27,11 @@ def check_memory(program: Program, allow_out_of_memory: bool = False) -> None:
         return
     from ipu_keras import errors
 
-    tile, have, need = report.fullest_tile, report.limit, report.max_tile_bytes
+    if report.max_tile_bytes > report.limit:
+        tile, have, need = report.fullest_tile, report.limit, report.max_tile_bytes
+    else:
+        code = report.executable
+        tile, have, need = int(code.argmax()), report.executable_limit, int(code.max())
     raise errors.IPUOutOfMemoryError(overflow_text(program, report), tile=tile, have=have, need=need, report=report)
 
 
@@ -37,6 +42,8 @@ def overflow_text(program: Program, report: MemoryReport) -> str:
         program: one that does not fit.
         report: its memory.
     """
+    if report.max_tile_bytes <= report.limit:
+        return too_much_code(program, report)
     tile, have, need = report.fullest_tile, report.limit, report.max_tile_bytes
     over = int((report.by_tile > report.limit).sum())
     lines = [
@@ -51,6 +58,26 @@ def overflow_text(program: Program, report: MemoryReport) -> str:
     lines.append("  " + ", ".join(f"{name} {n:,}" for name, n in fixed.items()))
     lines.append(advice(program, report))
     return "\n".join(lines)
+
+
+def too_much_code(program: Program, report: MemoryReport) -> str:
+    """The tiles have room, but not where instructions can be fetched from (hardware.md 1.3).
+
+    Args:
+        program: one whose instructions do not fit.
+        report: its memory.
+    """
+    code, have = report.executable, report.executable_limit
+    tile, over = int(code.argmax()), int((code > have).sum())
+    need = int(code[tile])
+    parts = ", ".join(f"{name} {int(report.fixed[name][tile]):,}" for name in EXECUTABLE if report.fixed[name][tile])
+    return (
+        f"The instructions of {program.header['name']} do not fit {program.header['target']['name']}: tile {tile} "
+        f"needs {need:,} executable bytes and has {have:,} ({need - have:,} too many; {over} of {len(code)} tiles "
+        f"overflow).\n  {parts}\n"
+        "Code grows with the program's steps and with the pieces that exchanges move: fewer or wider layers, a smaller "
+        "batch, or a model divided over several programs would help."
+    )
 
 
 def advice(program: Program, report: MemoryReport) -> str:

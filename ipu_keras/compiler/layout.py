@@ -55,6 +55,12 @@ class Layout:
             self.tiles.shape,
         )
 
+    @cached_property
+    def form(self) -> int:
+        """Equal for layouts of one form: the same cuts in the same order, whatever the tiles."""
+        cuts = (*(a.tobytes() for a in self.starts), *(a.tobytes() for a in self.stops))
+        return hash((self.view, self.order, cuts, self.tiles.shape))
+
     @property
     def grid(self) -> tuple[int, ...]:
         """Number of intervals in each dimension."""

@@ -9,13 +9,14 @@ sides' intervals.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from ipu_keras.compiler.layout import Ints, Layout, squeeze
 from ipu_keras.errors import PlanError
+from ipu_runtime.codelets.copy_model import Crossing, crossing
 
 MAX_ROWS = 4_000_000
 
@@ -42,9 +43,17 @@ class Rows:
     counts: list[Ints]
     dst_strides: list[Ints]
     src_strides: list[Ints]
+    _how: dict[int, Crossing] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.dst_tile)
+
+    def crossing(self, itemsize: int, price: float) -> Crossing:
+        """How the copies cross the exchange, worked out once; see `copy_model.crossing`."""
+        if itemsize not in self._how:
+            far = self.src_tile != self.dst_tile
+            self._how[itemsize] = crossing(far, self.counts, self.dst_strides, self.src_strides, itemsize, price)
+        return self._how[itemsize]
 
 
 def identity(shape: tuple[int, ...]) -> list[Line]:
@@ -193,49 +202,55 @@ def _line(dst: Layout, src: Layout, d: int, line: Line) -> Pairs:
 
 
 def _runs(dst: Layout, src: Layout, d_dims: list[int], s_dims: list[int]) -> Pairs:
-    """Overlaps of groups of several dimensions: the group's elements one by one, joined to runs."""
-    sizes = [int(dst.extents[d].sum()) for d in d_dims]
+    """Overlaps of groups of several dimensions: the rows of the destination's intervals, cut where the source's end."""
+    *outer, inner = d_dims
+    sizes = [*(int(dst.extents[d].sum()) for d in outer), len(dst.starts[inner])]
     total = math.prod(sizes)
-    if total > MAX_ROWS:
-        raise PlanError(f"a reshape of {total:,} elements between {src!r} and {dst!r}")
+    edges = _row_starts(src, s_dims)
+    if total + len(edges) > MAX_ROWS:
+        raise PlanError(f"a reshape of {total:,} rows between {src!r} and {dst!r}")
     index = np.unravel_index(np.arange(total), sizes)
-    d_pick: dict[int, Ints] = {}
+    d_pick: dict[int, Ints] = {inner: index[-1]}
     d_local: dict[int, Ints] = {}
-    linear: Ints = np.zeros(total, np.int64)
-    for d, at in zip(d_dims, index, strict=True):
+    first: Ints = np.zeros(total, np.int64)
+    for d, at in zip(outer, index, strict=False):
         n = dst.extents[d]
         owner = np.repeat(np.arange(len(n)), n)
         local = np.arange(len(owner)) - np.repeat(np.cumsum(n) - n, n)
         d_pick[d], d_local[d] = owner[at], local[at]
-        linear = linear * dst.view[d] + (dst.starts[d][owner] + local)[at]
+        first = first * dst.view[d] + (dst.starts[d][owner] + local)[at]
+    first = first * dst.view[inner] + dst.starts[inner][index[-1]]
+    end = first + dst.extents[inner][index[-1]]
+    # Each row becomes as many runs as rows of the source's intervals lie in it.
+    low, high = np.searchsorted(edges, first, "right"), np.searchsorted(edges, end, "left")
+    count = np.where(end > first, high - low + 1, 0)
+    row = np.repeat(np.arange(total), count)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    cut = low[row] + within
+    start = np.maximum(first[row], edges[cut - 1])
+    stop = np.minimum(end[row], np.append(edges, np.iinfo(np.int64).max)[cut])
+    d_pick = {d: v[row] for d, v in d_pick.items()}
+    d_local = {d: v[row] for d, v in d_local.items()}
+    d_local[inner] = start - first[row]
     s_pick: dict[int, Ints] = {}
     s_local: dict[int, Ints] = {}
-    rest = linear
+    rest = start
     for s in reversed(s_dims):
         place, rest = rest % src.view[s], rest // src.view[s]
         order = np.argsort(src.starts[s], kind="stable")
         order = order[src.extents[s][order] > 0]
         s_pick[s] = order[np.searchsorted(src.starts[s][order], place, "right") - 1]
         s_local[s] = place - src.starts[s][s_pick[s]]
-    new = np.ones(total, bool)
-    if total:
-        new[1:] = np.diff(d_local[d_dims[-1]]) != 1
-        new[1:] |= np.diff(s_local[s_dims[-1]]) != 1
-        for side in (d_pick, s_pick):
-            for values in side.values():
-                new[1:] |= np.diff(values) != 0
-        for local_of, dims in ((d_local, d_dims), (s_local, s_dims)):
-            for d in dims[:-1]:
-                new[1:] |= np.diff(local_of[d]) != 0
-    first = np.flatnonzero(new)
-    count = np.diff(np.append(first, total))
+    return Pairs(d_pick, s_pick, d_local, s_local, stop - start, (inner, 1), (s_dims[-1], 1))
 
-    def take(values: dict[int, Ints]) -> dict[int, Ints]:
-        return {d: v[first] for d, v in values.items()}
 
-    return Pairs(
-        take(d_pick), take(s_pick), take(d_local), take(s_local), count, (d_dims[-1], 1), (s_dims[-1], 1)
-    )  # fmt: skip
+def _row_starts(layout: Layout, dims: list[int]) -> Ints:
+    """Where the rows of a partition's intervals start, in elements of a group of dimensions, in order."""
+    *outer, inner = dims
+    starts = np.sort(layout.starts[inner][layout.extents[inner] > 0])
+    rows = math.prod(layout.view[d] for d in outer)
+    found: Ints = (np.arange(rows)[:, None] * layout.view[inner] + starts).reshape(-1)
+    return found
 
 
 def _by_product(dst: Layout, src: Layout, groups: list[Pairs]) -> Rows:

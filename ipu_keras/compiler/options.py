@@ -17,6 +17,11 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "matmul_partials": ("float", 'partial sums of fp16 matrix products: "float" or "half"'),
     "convolution_partials": ("float", 'partial sums of fp16 convolutions: "float" or "half"'),
+    "internal_exchange": (
+        "balanced",
+        'what exchanges are made for: "cycles", "memory" (fewer fragments, less code), or "balanced", which becomes '
+        '"memory" for a program that does not fit',
+    ),
     "seed": (0, "first state of the generator of `rng` operations, which keep a state of their own"),
     "guard_bytes": (None, "bytes between allocations, watched in strict mode; default 8 in strict mode, else 0"),
     "allow_out_of_memory": (
@@ -25,6 +30,9 @@ OPTIONS: dict[str, tuple[Any, str]] = {
         'variable POPLAR_ENGINE_OPTIONS says of "debug.allowOutOfMemory", else False',
     ),
 }
+
+FRAGMENT_PRICES = {"cycles": 3.0, "balanced": 12.0, "memory": 48.0}
+"""Cycles that a received fragment may cost before a rearrangement is preferred, by the option `internal_exchange`."""
 
 ENVIRONMENT, OUT_OF_MEMORY_KEY = "POPLAR_ENGINE_OPTIONS", "debug.allowOutOfMemory"
 """The variable holds a JSON object of options of the engine, of which this one means something here."""
@@ -46,6 +54,10 @@ def resolve_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     proportion = out["available_memory_proportion"]
     if not isinstance(proportion, (int, float)) or not 0 <= proportion <= 1:
         raise ConfigError(f"available_memory_proportion must lie between 0 and 1, not {proportion!r}")
+    if out["internal_exchange"] not in FRAGMENT_PRICES:
+        raise ConfigError(
+            f"internal_exchange must be one of {', '.join(FRAGMENT_PRICES)}, not {out['internal_exchange']!r}"
+        )
     for name in ("matmul_partials", "convolution_partials"):
         if out[name] not in ("float", "half"):
             raise ConfigError(f"{name} must be 'float' or 'half', not {out[name]!r}")

@@ -2,21 +2,20 @@
 
 Rules (hardware.md section 2): a compute set's time is the fullest tile's sum over its vertices; an exchange's is the
 largest of bytes in and bytes out of any tile at 4 B a cycle, with three control slots for each received fragment; data
-sent to many tiles is sent once; every superstep is preceded by a sync.
+sent to many tiles is sent once; an exchange between tiles is preceded by a sync, nothing else is (docs/calibration.md,
+row 6).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ipu_keras.profile.groups import Floats, Groups
 from ipu_runtime.codelets import copy_model, registry
-from ipu_runtime.program import BRANCH, COMPUTE, EXCHANGE, REPEAT, STREAM_IN, Program
-
-Ints = NDArray[np.int64]
+from ipu_runtime.codelets.copy_model import phases
+from ipu_runtime.program import BRANCH, COMPUTE, EXCHANGE, REPEAT, STREAM_IN, GroupView, Program
 
 
 class StepCycles(NamedTuple):
@@ -29,6 +28,9 @@ class StepCycles(NamedTuple):
         balance: mean over the chip's tiles of their busy cycles, divided by the largest.
         bytes_moved: bytes received by tiles, or by the host.
         by_group: cycles of each group, in proportion to what it adds to the fullest tile.
+        unsourced: of the compute cycles, those that come from a formula without a source.
+        longest: what each group would take alone: cycles of its own fullest tile, without the sync.
+        moved: of the bytes moved, those of each group.
     """
 
     kind: int
@@ -39,6 +41,9 @@ class StepCycles(NamedTuple):
     balance: float
     bytes_moved: int
     by_group: list[float]
+    unsourced: float = 0.0
+    longest: tuple[float, ...] = ()
+    moved: tuple[int, ...] = ()
 
     @property
     def total(self) -> int:
@@ -46,50 +51,51 @@ class StepCycles(NamedTuple):
         return self.sync + self.compute + self.exchange
 
 
-@dataclass(frozen=True)
-class _Rates:
-    """The target's numbers, by attribute for the codelets' models."""
+def step_cycles(program: Program, groups: Groups | None = None) -> list[StepCycles]:
+    """Cycles of each step of one iteration, in order; control steps cost their sync.
 
-    values: dict[str, Any]
-
-    def __getattr__(self, name: str) -> Any:
-        return self.values[name]
-
-
-def step_cycles(program: Program) -> list[StepCycles]:
-    """Cycles of each step of one iteration, in order; control steps cost their sync."""
-    rates = _Rates(program.header["target"])
-    return [_one(program, rates, kind, first, last) for kind, first, last, _ in program.steps.tolist()]
+    Args:
+        program: what to time.
+        groups: of the same program, if somebody has looked at them already.
+    """
+    groups = groups or Groups(program)
+    return [_one(groups, kind, first, last) for kind, first, last, _ in program.steps.tolist()]
 
 
-def _one(program: Program, rates: _Rates, kind: int, first: int, last: int) -> StepCycles:
+def _one(groups: Groups, kind: int, first: int, last: int) -> StepCycles:
+    program, rates = groups.program, groups.rates
     if kind == BRANCH:
         g = program.group(first)
         cycles = int(registry.MODELS[g.codelet].cycles(g, rates)[0])
-        return StepCycles(kind, 2 * rates.sync_cycles, 0, cycles, 1, 1.0, 0, [float(cycles + 2 * rates.sync_cycles)])
+        total = float(cycles + rates.sync_cycles)
+        return StepCycles(kind, rates.sync_cycles, 0, cycles, 1, 1.0, 0, [total], 0.0, (float(cycles),), (0,))
     if kind >= REPEAT:
         return StepCycles(kind, 0, 0, 0, 0, 1.0, 0, [])
-    groups = [program.group(i) for i in range(first, last)]
-    tiles = program.tile_count
     if kind == COMPUTE:
-        shares = []
-        busy = np.zeros(tiles)
-        for g in groups:
-            mine = np.bincount(g.tiles, np.broadcast_to(registry.MODELS[g.codelet].cycles(g, rates), g.rows), tiles)
-            busy += mine
-            shares.append(mine)
-        return _finish(kind, rates, busy, shares, 0)
+        return _compute(groups, range(first, last))
     if kind == EXCHANGE:
-        return _exchange(rates, groups, tiles)
-    return _stream(rates, groups, kind)
+        return _exchange(groups, range(first, last))
+    return _stream(rates, [program.group(i) for i in range(first, last)], kind)
 
 
-def _finish(kind: int, rates: _Rates, busy: NDArray[Any], shares: list[NDArray[Any]], moved: int) -> StepCycles:
+def _compute(groups: Groups, members: range) -> StepCycles:
+    """Vertices of a tile run one after another; the fullest tile sets the time."""
+    found = [groups.busy(i) for i in members]
+    busy = np.zeros(groups.program.tile_count)
+    for each in found:
+        busy += each.cycles
     worst = int(busy.argmax())
-    top = int(busy[worst])
-    by_group = _proportions([float(s[worst]) for s in shares], top + rates.sync_cycles)
-    balance = float(busy.mean() / busy[worst]) if top else 1.0
-    return StepCycles(kind, rates.sync_cycles, top, 0, int(np.count_nonzero(busy)), balance, moved, by_group)
+    open_ = sum(float(each.unsourced[worst]) for each in found if each.unsourced is not None)
+    longest = tuple(float(each.cycles.max(initial=0)) for each in found)
+    return _finish(busy, [float(each.cycles[worst]) for each in found], open_, longest)
+
+
+def _finish(busy: Floats, on_worst: list[float], open_: float, longest: tuple[float, ...]) -> StepCycles:
+    top = int(busy.max(initial=0))
+    by_group = _proportions(on_worst, top)
+    balance = float(busy.mean() / busy.max()) if top else 1.0
+    active, moved = int(np.count_nonzero(busy)), (0,) * len(on_worst)
+    return StepCycles(COMPUTE, 0, top, 0, active, balance, 0, by_group, open_, longest, moved)
 
 
 def _proportions(shares: list[float], total: float) -> list[float]:
@@ -97,45 +103,22 @@ def _proportions(shares: list[float], total: float) -> list[float]:
     return [total * s / whole if whole else total / len(shares) for s in shares]
 
 
-def _exchange(rates: _Rates, groups: list[Any], tiles: int) -> StepCycles:
-    """Send and receive run together; copies inside a tile and rearrangements are vertices before and after."""
-    received, sent, pieces, before, after = (np.zeros(tiles) for _ in range(5))
-    weights = []
-    for g in groups:
-        size = int(g.params[1])
-        nbytes = copy_model.elements(g) * size
-        how = copy_model.crossing_of(g)
-        src, dst = np.broadcast_to(g.col(0), g.rows), np.broadcast_to(g.col(1), g.rows)
-        far = src != dst
-        received += np.bincount(dst, np.where(far, nbytes, 0), tiles)
-        pieces += np.bincount(dst, how.fragments, tiles)
-        sent += np.bincount(*copy_model.sends(g), tiles)
-        # hardware.md 3.8: an on-tile copy of one run at 8 B a cycle.
-        plain = np.where(far | (how.local > 0), 0, nbytes / rates.memcpy_bytes_per_cycle)
-        after += np.bincount(dst, plain + copy_model.rearrange_cycles(how.after + how.local, size), tiles)
-        before += np.bincount(src, copy_model.rearrange_cycles(how.before, size), tiles)
-        weights.append(float(nbytes.sum() + 12 * how.fragments.sum()))
-    wire = np.maximum(received, sent) / rates.exchange_bytes_per_cycle + rates.fragment_cycles * pieces
-    top = int(np.ceil(wire.max(initial=0)))
-    exchange = top + rates.exchange_fixed_cycles if top else 0
-    vertices = [int(np.ceil(v.max(initial=0))) for v in (before, after)]
-    compute = sum(vertices)
-    syncs = rates.sync_cycles * sum(1 for phase in (exchange, *vertices) if phase)
-    busy = wire + before + after
-    total = syncs + exchange + compute
+def _exchange(groups: Groups, members: range) -> StepCycles:
+    """Copies of all groups together; those inside a tile and rearrangements are vertices before and after."""
+    parts = [groups.traffic(i) for i in members]
+    found = phases(parts, groups.rates)
+    weights = [float(p.arrived.sum() + 8 * p.after.sum() + 12 * p.pieces.sum()) for p in parts]
+    moved = tuple(int(p.arrived.sum()) for p in parts)
+    by_group = _proportions(weights, found.total)
+    active = int(np.count_nonzero(found.busy))
+    balance = float(found.busy.mean() / found.busy.max()) if active else 1.0
+    compute, alone = found.before + found.after, tuple(by_group)
     return StepCycles(
-        EXCHANGE,
-        syncs,
-        compute,
-        exchange,
-        int(np.count_nonzero(busy)),
-        float(busy.mean() / busy.max()) if busy.max(initial=0) else 1.0,
-        int(received.sum()),
-        _proportions(weights, total),
+        EXCHANGE, found.sync, compute, found.exchange, active, balance, sum(moved), by_group, 0.0, alone, moved
     )
 
 
-def _stream(rates: _Rates, groups: list[Any], kind: int) -> StepCycles:
+def _stream(rates: Any, groups: list[GroupView], kind: int) -> StepCycles:
     """Host streams: external sync, then the host link's rate (hardware.md 1.6, 7) [unvalidated]."""
     sizes = [float((copy_model.elements(g) * int(g.params[1])).sum()) for g in groups]
     cycles = int(np.ceil(sum(sizes) / rates.host_bytes_per_second * rates.clock_hz))
@@ -143,6 +126,7 @@ def _stream(rates: _Rates, groups: list[Any], kind: int) -> StepCycles:
     active = len(
         np.unique(np.concatenate([np.broadcast_to(g.col(1 if kind == STREAM_IN else 0), g.rows) for g in groups]))
     )
+    by_group, moved = _proportions(sizes, total), tuple(int(s) for s in sizes)
     return StepCycles(
-        kind, rates.host_fixed_cycles, 0, cycles, active, 1.0, int(sum(sizes)), _proportions(sizes, total)
+        kind, rates.host_fixed_cycles, 0, cycles, active, 1.0, int(sum(sizes)), by_group, 0.0, tuple(by_group), moved
     )

@@ -1,4 +1,4 @@
-"""Memory of a program, tile by tile and by category, from the program's own tables."""
+"""Memory of a program, tile by tile and by category, from the program's own tables; what lives when: `liveness`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_keras.profile.groups import Groups
 from ipu_runtime.codelets import copy_model, registry
-from ipu_runtime.program import CATEGORIES, COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, Program
+from ipu_runtime.program import CATEGORIES, COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, GroupView, Program
 
 Ints = NDArray[np.int64]
 
@@ -17,17 +18,24 @@ Ints = NDArray[np.int64]
 CONTROL_BYTES = 16
 """Control code of a superstep on each tile: a few words, hardware.md 5.1 [unvalidated]."""
 
+EXECUTABLE = ("vertexCode", "controlCode", "internalExchangeCode", "hostExchangeCode")
+"""Categories that must lie where instructions can be fetched. Source: hardware.md 5.1."""
+
+EXECUTABLE_BYTES = 212_992
+"""The executable part of a tile of a Mk2 chip, 208 KiB, where the target does not say. Source: hardware.md 1.3."""
+
 STACK_BYTES = 6 * 256 + 256
 """Stacks of six workers and the supervisor [unvalidated]."""
 
 
 class Tensor(NamedTuple):
-    """One of the largest variables on a tile: its bytes there, what it is, and its layer."""
+    """One of the largest variables, on a tile or on all its tiles: its bytes, what it is, whether it lives always."""
 
     nbytes: int
     category: str
     layer: str
     name: str
+    always_live: bool
 
 
 @dataclass
@@ -36,6 +44,7 @@ class MemoryReport:
 
     Attributes:
         limit: bytes of a tile.
+        executable_limit: bytes of a tile that instructions can be fetched from.
         by_tile: bytes that each tile needs, placed variables (with the gaps of their placement) and fixed bytes.
         fixed: category -> bytes by tile of code, vertex state, exchange code, stacks.
         always_live_bytes: bytes over all tiles that live through the whole program.
@@ -44,6 +53,7 @@ class MemoryReport:
     """
 
     limit: int
+    executable_limit: int
     by_tile: Ints
     fixed: dict[str, Ints]
     always_live_bytes: int
@@ -66,41 +76,41 @@ class MemoryReport:
         return int(self.by_tile.sum())
 
     @property
+    def executable(self) -> Ints:
+        """Bytes of instructions on each tile: code of vertices, exchanges and control."""
+        return np.asarray(sum(self.fixed[name] for name in EXECUTABLE), np.int64)
+
+    @property
     def fits(self) -> bool:
-        """Whether every tile has room."""
-        return self.max_tile_bytes <= self.limit
+        """Whether every tile has room, and room for its instructions where they can be executed."""
+        return self.max_tile_bytes <= self.limit and int(self.executable.max(initial=0)) <= self.executable_limit
 
 
-def fixed_bytes(program: Program) -> dict[str, Ints]:
+def fixed_bytes(program: Program, groups: Groups | None = None) -> dict[str, Ints]:
     """Bytes of code, vertex state, exchange code and stacks on each tile, by category.
+
+    Args:
+        program: whose bytes.
+        groups: of the same program, if somebody has looked at them already.
 
     Source: hardware.md 5.1. A vertex type's code once on each tile that uses it; exchange code 4 B an instruction,
     three a received fragment and one for each 64 words sent.
     """
-    tiles = program.tile_count
+    groups, tiles = groups or Groups(program), program.tile_count
     out = {c: np.zeros(tiles, np.int64) for c in CATEGORIES[5:]}
     uses: dict[int, Ints] = {}
     for kind, first, last, _ in program.steps.tolist():
-        if kind == COMPUTE:
-            for i in range(first, last):
+        for i in range(first, last):
+            if kind == COMPUTE:
                 g = program.group(i)
-                model = registry.MODELS[g.codelet]
-                np.add.at(out["vertexInstanceState"], g.tiles, np.broadcast_to(model.state_bytes(g), g.rows))
+                state = np.broadcast_to(registry.MODELS[g.codelet].state_bytes(g), g.rows)
+                out["vertexInstanceState"] += np.bincount(g.tiles, state, tiles).astype(np.int64)
                 uses.setdefault(g.codelet, np.zeros(tiles, bool))[g.tiles] = True
-        elif kind in (EXCHANGE, STREAM_IN, STREAM_OUT):
-            name = "internalExchangeCode" if kind == EXCHANGE else "hostExchangeCode"
-            for i in range(first, last):
-                g = program.group(i)
-                src, dst = np.broadcast_to(g.col(0), g.rows), np.broadcast_to(g.col(1), g.rows)
-                nbytes = copy_model.elements(g) * int(g.params[1])
-                if kind == EXCHANGE:
-                    pieces, (origin, leaving) = copy_model.crossing_of(g).fragments, copy_model.sends(g)
-                else:
-                    pieces, (origin, leaving) = np.minimum(copy_model.runs(g), -(-nbytes // 4)), (src, nbytes)
-                if kind != STREAM_OUT:
-                    out[name] += (12 * np.bincount(dst, pieces, tiles)).astype(np.int64)
-                if kind != STREAM_IN:
-                    out[name] += (4 * np.bincount(origin, -(-leaving // 256), tiles)).astype(np.int64)
+            elif kind == EXCHANGE:
+                code = 12 * groups.traffic(i).pieces + 4 * groups.traffic(i).instructions
+                out["internalExchangeCode"] += code.astype(np.int64)
+            elif kind in (STREAM_IN, STREAM_OUT):
+                out["hostExchangeCode"] += _stream_code(program.group(i), kind, tiles, groups.rates.fragment_price)
     for codelet, on in uses.items():
         out["vertexCode"] += on * registry.MODELS[codelet].code_bytes
     out["controlCode"] += CONTROL_BYTES * len(program.steps)
@@ -108,67 +118,115 @@ def fixed_bytes(program: Program) -> dict[str, Ints]:
     return out
 
 
-def memory_report(program: Program) -> MemoryReport:
-    """Add up every byte of a program."""
-    fixed = fixed_bytes(program)
-    tiles = program.tile_count
-    cells = program.cells.astype(np.int64)
-    ends = np.zeros(tiles, np.int64)
-    np.maximum.at(ends, cells[:, 0], cells[:, 1] + cells[:, 2])
+def _stream_code(g: GroupView, kind: int, tiles: int, price: float) -> Ints:
+    """Host streams: instructions on the tile's side, as for an exchange. The host puts in order what needs it."""
+    if kind == STREAM_IN:
+        counts, dst, src = ([g.col(4 + side + 3 * d) for d in range(int(g.params[0]))] for side in range(3))
+        pieces = copy_model.crossing(np.ones(g.rows, bool), counts, dst, src, int(g.params[1]), price).fragments
+        return (12 * np.bincount(np.broadcast_to(g.col(1), g.rows), pieces, tiles)).astype(np.int64)
+    nbytes = copy_model.elements(g) * int(g.params[1])
+    return (4 * np.bincount(np.broadcast_to(g.col(0), g.rows), -(-nbytes // 256), tiles)).astype(np.int64)
+
+
+def memory_report(program: Program, groups: Groups | None = None) -> MemoryReport:
+    """Add up every byte of a program; done once for each program.
+
+    Args:
+        program: whose bytes.
+        groups: of the same program, if somebody has looked at them already.
+    """
+    if "memory" not in program.found:
+        program.found["memory"] = _report(program, fixed_bytes(program, groups))
+    report: MemoryReport = program.found["memory"]
+    return report
+
+
+def _report(program: Program, fixed: dict[str, Ints]) -> MemoryReport:
+    target, cells = program.header["target"], program.cells
+    ends = np.zeros(program.tile_count, np.int32)
+    np.maximum.at(ends, cells[:, 0].astype(np.intp), cells[:, 1] + cells[:, 2])  # equal types: six times as fast
     extra = np.sum(list(fixed.values()), axis=0)
-    sizes = np.bincount(
-        np.repeat(np.arange(len(program.variables)), program.variables[:, 4]), cells[:, 2], len(program.variables)
-    )
-    steps = len(program.steps)
-    live = _live(program.variables, sizes.astype(np.int64), steps)
-    always = (program.variables[:, 1] == 0) & (program.variables[:, 2] >= steps - 1)
+    sizes = variable_bytes(program)
+    live = live_bytes(program.variables, sizes, len(program.steps))
     total_fixed = int(extra.sum())
-    peak_step = int(live.argmax()) if steps else 0
     return MemoryReport(
-        int(program.header["target"]["bytes_per_tile"]),
+        int(target["bytes_per_tile"]),
+        int(target.get("executable_bytes", EXECUTABLE_BYTES)),
         ends + extra,
         fixed,
-        int(sizes[always].sum()) + total_fixed,
+        int(sizes[always_live(program)].sum()) + total_fixed,
         int(live.max(initial=0)) + total_fixed,
-        peak_step,
+        int(live.argmax()) if len(live) else 0,
     )
 
 
-def _live(variables: NDArray[Any], sizes: Ints, steps: int) -> Ints:
-    """Bytes that live at each step."""
+def variable_bytes(program: Program) -> Ints:
+    """Bytes of each variable over all tiles."""
+    out = np.zeros(len(program.variables), np.int64)
+    some = np.flatnonzero(program.variables[:, 4])
+    if len(some):
+        out[some] = np.add.reduceat(program.cells[:, 2], program.variables[some, 3], dtype=np.int64)
+    return out
+
+
+def always_live(program: Program) -> NDArray[np.bool_]:
+    """Which variables live through the whole program."""
+    return (program.variables[:, 1] == 0) & (program.variables[:, 2] >= len(program.steps) - 1)
+
+
+def owners(program: Program, at: NDArray[Any]) -> Ints:
+    """The variable of each of these cells; cells lie in the order of their variables."""
+    return np.searchsorted(program.variables[:, 3], at, side="right") - 1
+
+
+def live_bytes(variables: NDArray[Any], sizes: NDArray[Any], steps: int) -> Ints:
+    """Bytes that live at each step.
+
+    Args:
+        variables: rows of a program's table of variables.
+        sizes: bytes of each.
+        steps: steps of the program.
+    """
     change = np.zeros(steps + 1, np.int64)
     np.add.at(change, variables[:, 1], sizes)
-    np.add.at(change, np.minimum(variables[:, 2] + 1, steps), -sizes)
+    np.add.at(change, np.minimum(variables[:, 2] + 1, steps), -sizes.astype(np.int64))
     live: Ints = np.cumsum(change)[:steps]
     return live
 
 
 def bytes_on_tile(program: Program, tile: int) -> tuple[int, int]:
     """Bytes of variables on a tile that live always, and the most of others that live at once."""
-    owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
     here = np.flatnonzero(program.cells[:, 0] == tile)
-    sizes, variables = program.cells[here, 2].astype(np.int64), program.variables[owner[here]]
-    steps = len(program.steps)
-    always = (variables[:, 1] == 0) & (variables[:, 2] >= steps - 1)
-    return int(sizes[always].sum()), int(_live(variables[~always], sizes[~always], steps).max(initial=0))
+    owner, sizes = owners(program, here), program.cells[here, 2].astype(np.int64)
+    always = always_live(program)[owner]
+    others = live_bytes(program.variables[owner[~always]], sizes[~always], len(program.steps))
+    return int(sizes[always].sum()), int(others.max(initial=0))
 
 
 def largest_on_tile(program: Program, tile: int, most: int = 8) -> list[Tensor]:
     """The largest variables that live on a tile when it is fullest."""
-    owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
     here = np.flatnonzero(program.cells[:, 0] == tile)
-    variables, sizes = program.variables[owner[here]], program.cells[here, 2].astype(np.int64)
-    fullest = int(_live(variables, sizes, len(program.steps)).argmax()) if len(program.steps) else 0
-    here = here[(variables[:, 1] <= fullest) & (fullest <= variables[:, 2])]
-    order = here[np.argsort(-program.cells[here, 2], kind="stable")][:most]
+    variables, sizes = program.variables[owners(program, here)], program.cells[here, 2].astype(np.int64)
+    live = live_bytes(variables, sizes, len(program.steps))
+    return _largest(program, variables, sizes, int(live.argmax()) if len(live) else 0, most)
+
+
+def largest_at(program: Program, step: int, most: int = 8) -> list[Tensor]:
+    """The largest variables that live at a step, each over all its tiles."""
+    return _largest(program, program.variables, variable_bytes(program), step, most)
+
+
+def _largest(program: Program, variables: NDArray[Any], sizes: Ints, step: int, most: int) -> list[Tensor]:
+    alive = np.flatnonzero((variables[:, 1] <= step) & (step <= variables[:, 2]))
     found = []
-    for at in order.tolist():
-        variable = program.variables[owner[at]]
-        layer, _, name = _parts(program.header["labels"][int(variable[5])])
-        found.append(Tensor(int(program.cells[at, 2]), CATEGORIES[int(variable[0])], layer, name))
+    for at in alive[np.argsort(-sizes[alive], kind="stable")][:most].tolist():
+        layer, _, name = parts_of(program.header["labels"][int(variables[at, 5])])
+        always = bool(variables[at, 1] == 0 and variables[at, 2] >= len(program.steps) - 1)
+        found.append(Tensor(int(sizes[at]), CATEGORIES[int(variables[at, 0])], layer, name, always))
     return found
 
 
-def _parts(label: str) -> tuple[str, str, str]:
+def parts_of(label: str) -> tuple[str, str, str]:
+    """Layer, phase and operation of a label."""
     layer, phase, name = [*label.split("|", 2), "", ""][:3]
     return layer, phase, name

@@ -4,9 +4,9 @@ Input index along a dimension: p = first + o stride + k window_dilation in the d
 p is a multiple of the base dilation and p / base_dilation lies in the block; else it adds nothing.
 
 Parameters: spatial dimensions, dtype, order of the blocks, then for each spatial dimension stride, window dilation,
-base dilation, reversed window.
+base dilation, reversed window; at the end the planned method (cycles only) and the dtype of the output.
 Columns: tile, g, b, c, n, then for each spatial dimension block extent, outputs, taps, first; offsets of input, weights
-and output (fp32 partial sums). The order says which memory order the operands come in, so that copies that bring them
+and output (partial sums, fp32 or fp16). The order says which memory order the operands come in, so that copies that bring them
 stay contiguous:
     0  input [g, b, s.., c], weights [g, k.., c, n], output [g, b, o.., n]
     1  input [g, c, s.., b], weights [g, c, k.., n], output [g, o.., b, n]
@@ -17,7 +17,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
 from ipu_runtime._vec cimport DT_F16, DT_F32, vec_select, vec_table
-from ipu_runtime.codelets.dot cimport gemm
+from ipu_runtime.codelets.dot cimport gemm, gemm_f16
 from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
 
 DEF PANEL = 65536   # floats of a panel: it stays in L2
@@ -34,6 +34,19 @@ cdef struct Shape:
     long o[4]
     long kk[4]
     int *index[4]        # [output][tap] -> offset in the block along this dimension, -1: no element
+    bint narrow          # partial sums in fp16
+    const vec_table *table
+    float *wide          # room for a panel's results
+
+
+cdef inline void panel_product(const Shape *c, const float *panel, const float *w, char *y, long first, long count,
+                               bint turned) noexcept nogil:
+    # Results `first` to `first + count` of all rows; a block of input channels does not cross a tap.
+    if c.narrow:
+        gemm_f16(panel, w, c.wide, y + first * c.oc * 2, <int>count, <int>c.oc, <int>c.k,
+                 <int>(c.k if turned or c.ic == 0 else c.ic), turned, False, c.table)
+    else:
+        gemm(panel, w, <float *>y + first * c.oc, <int>count, <int>c.oc, <int>c.k, turned, False, 0)
 
 
 cdef inline bint step(long *at, const long *ends, int nd) noexcept nogil:
@@ -59,7 +72,7 @@ cdef inline long place(const Shape *c, const long *oi, const long *ki) noexcept 
     return pos
 
 
-cdef void channels_last(const Shape *c, const float *x, const float *w, float *y, float *panel) noexcept nogil:
+cdef void channels_last(const Shape *c, const float *x, const float *w, char *y, float *panel) noexcept nogil:
     cdef long oi[4]
     cdef long ki[4]
     cdef long r = 0, per, _i, _t, pos
@@ -88,11 +101,11 @@ cdef void channels_last(const Shape *c, const float *x, const float *w, float *y
                 step(ki, c.kk, c.nd)
             if not step(oi, c.o, c.nd):
                 base += c.ins * c.ic
-        gemm(panel, w, y + r * c.oc, <int>per, <int>c.oc, <int>c.k, False, False, 0)
+        panel_product(c, panel, w, y, r, per, False)
         r += per
 
 
-cdef void batch_last(const Shape *c, const float *x, const float *w, float *y, float *panel) noexcept nogil:
+cdef void batch_last(const Shape *c, const float *x, const float *w, char *y, float *panel) noexcept nogil:
     # The panel is [c, taps][outputs, b]: the batch is the contiguous run, and the product takes it transposed.
     cdef long oi[4]
     cdef long ki[4]
@@ -124,7 +137,7 @@ cdef void batch_last(const Shape *c, const float *x, const float *w, float *y, f
                 step(ki, c.kk, c.nd)
         for _i in range(per):
             step(first, c.o, c.nd)
-        gemm(panel, w, y + r * c.batch * c.oc, <int>(per * c.batch), <int>c.oc, <int>c.k, True, False, 0)
+        panel_product(c, panel, w, y, r * c.batch, per * c.batch, True)
         r += per
 
 
@@ -171,12 +184,13 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
     cdef Shape c
     cdef float *x
     cdef float *w
-    cdef float *y
+    cdef char *y
     cdef float *panel
     cdef float *q
     cdef char *work
     cdef size_t ints, wide, size
     c.nd = nd
+    c.narrow, c.table = p[4 + 4 * nd] == DT_F16, table
     for row in range(lo, hi):
         groups, c.batch, c.ic, c.oc = cell(g, 1, row), cell(g, 2, row), cell(g, 3, row), cell(g, 4, row)
         c.outs = c.taps = c.ins = 1
@@ -195,14 +209,15 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
         c.rows = c.batch * c.outs
         wide = groups * (c.batch * c.ins * c.ic + c.k * c.oc) * 4 if half else 0
         size = c.rows * c.k if c.rows * c.k < PANEL else PANEL + c.k * (c.batch if swapped else 1)
-        work = scratch(s, ints * 4 + 64 + wide + size * 4 + 64)
+        work = scratch(s, ints * 4 + 64 + wide + (size + (c.rows * c.oc if c.narrow else 0)) * 4 + 64)
         if work == NULL:
             return
         q = <float *>(work + ((ints * 4 + 63) & ~<size_t>63))
         panel = q + wide // 4
+        c.wide = panel + size
         x = <float *>operand(g, 5 + 4 * nd, row, arena, stride)
         w = <float *>operand(g, 6 + 4 * nd, row, arena, stride)
-        y = <float *>operand(g, 7 + 4 * nd, row, arena, stride)
+        y = operand(g, 7 + 4 * nd, row, arena, stride)
         if half:
             table.convert[DT_F32][DT_F16](groups * c.batch * c.ins * c.ic, q, x, NULL, NULL)
             table.convert[DT_F32][DT_F16](groups * c.k * c.oc, q + groups * c.batch * c.ins * c.ic, w, NULL, NULL)
@@ -224,13 +239,13 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
             unit *= c.ext[d]
         for _g in range(groups):
             if direct:
-                gemm(x, w, y, <int>c.rows, <int>c.oc, <int>c.k, False, False, 0)
-            elif swapped and c.oc <= 2:
-                batch_last_few(&c, x, w, y)
+                panel_product(&c, x, w, y, 0, c.rows, False)
+            elif swapped and c.oc <= 2 and not c.narrow:
+                batch_last_few(&c, x, w, <float *>y)
             elif swapped:
                 batch_last(&c, x, w, y, panel)
             else:
                 channels_last(&c, x, w, y, panel)
             x += c.batch * c.ins * c.ic
             w += c.k * c.oc
-            y += c.rows * c.oc
+            y += c.rows * c.oc * (2 if c.narrow else 4)

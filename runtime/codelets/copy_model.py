@@ -6,6 +6,7 @@ step's copies run together; here are the sizes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,17 +32,25 @@ def runs(g: GroupView) -> Ints:
     return np.where(inner, outer, outer * g.col(1 + 3 * nd))
 
 
-def sends(g: GroupView) -> tuple[Ints, Ints]:
-    """Source tiles and bytes of what leaves: the same bytes to many tiles leave once (hardware.md 1.4)."""
-    size = int(g.params[1])
-    nbytes = elements(g) * size
-    src = np.broadcast_to(g.col(0), g.rows)
-    far = src != g.col(1)
-    origin = src[far] * (1 << 32) + np.broadcast_to(g.col(2), g.rows)[far] * size
-    first, which = np.unique(origin, return_inverse=True)
-    most = np.zeros(len(first), np.int64)
-    np.maximum.at(most, which, nbytes[far])
-    return first >> 32, most
+def in_pairs(what: Ints, dst: Ints) -> NDArray[np.float64]:
+    """For each copy its share of the receiver's time on the wire: a half where both tiles of a pair listen to it.
+
+    Tiles 2 i and 2 i + 1 are a pair: their numbers are ours, the chip pairs tile and tile XOR 2 (hardware.md 1.4).
+
+    Args:
+        what: equal for copies of the same bytes.
+        dst: the receiving tiles.
+    """
+    share = np.ones(len(what))
+    key = what * (int(dst.max(initial=0)) // 2 + 1) + (dst >> 1)
+    order = np.argsort(key, kind="stable")
+    key, to = key[order], dst[order]
+    same = (key[1:] == key[:-1]) & (to[1:] != to[:-1])
+    both = np.zeros(len(key), bool)
+    both[1:] |= same
+    both[:-1] |= same
+    share[order[both]] = 0.5
+    return share
 
 
 class Crossing(NamedTuple):
@@ -60,9 +69,8 @@ class Crossing(NamedTuple):
     local: Ints
 
 
-FRAGMENT_PRICE = 6
-"""What a received fragment may cost before a rearrangement is cheaper: its 3 control cycles, and as much again for its
-12 bytes of code, which are there always [unvalidated]."""
+FRAGMENT_BYTES = 12
+"""Exchange code of a received fragment: three instructions. Source: hardware.md 5.1."""
 
 
 def rearrange_cycles(nbytes: Any, itemsize: int) -> Any:
@@ -76,8 +84,14 @@ def _side_runs(counts: list[Ints], strides: list[Ints], rows: int) -> Ints:
         return np.ones(rows, np.int64)
     n = np.stack([np.broadcast_to(c, rows) for c in counts])
     step = np.stack([np.broadcast_to(np.abs(s), rows) for s in strides])
-    order = np.argsort(np.where(n == 1, 0, step), 0, kind="stable")
-    n, step = np.take_along_axis(n, order, 0), np.take_along_axis(step, order, 0)
+    key = np.where(n == 1, 0, step)
+    # Nearly always the dimensions have one order in all rows.
+    order = np.argsort(key[:, 0], kind="stable") if rows else np.arange(len(n))
+    if bool((np.diff(key[order], axis=0) >= 0).all()):
+        n, step = n[order], step[order]
+    else:
+        by_row = np.argsort(key, 0, kind="stable")
+        n, step = np.take_along_axis(n, by_row, 0), np.take_along_axis(step, by_row, 0)
     run, whole = np.ones(rows, np.int64), np.ones(rows, bool)
     for count, stride in zip(n, step, strict=True):
         whole &= (stride == run) | (count == 1)
@@ -86,8 +100,9 @@ def _side_runs(counts: list[Ints], strides: list[Ints], rows: int) -> Ints:
 
 
 def crossing(
-    far: NDArray[np.bool_], counts: list[Ints], dst_strides: list[Ints], src_strides: list[Ints], itemsize: int
-) -> Crossing:
+    far: NDArray[np.bool_], counts: list[Ints], dst_strides: list[Ints], src_strides: list[Ints], itemsize: int,
+    price: float,
+) -> Crossing:  # fmt: skip
     """Decide how copies cross: as they lie, or as fewer runs that one side rearranges, or both.
 
     Args:
@@ -95,6 +110,7 @@ def crossing(
         counts: elements along each dimension, the innermost last.
         dst_strides, src_strides: steps along each dimension, in elements.
         itemsize: bytes of an element.
+        price: cycles that a received fragment may cost before a rearrangement is cheaper (`Target.fragment_price`).
     """
     rows = len(far)
     nbytes = product(counts, rows) * itemsize
@@ -111,7 +127,7 @@ def crossing(
     # Three ways: as they lie; as the side with fewer runs has them, put in order on the other; as one run, put in
     # order on both.
     order = rearrange_cycles(nbytes, itemsize)
-    prices = np.stack([FRAGMENT_PRICE * direct, FRAGMENT_PRICE * fewer + order, FRAGMENT_PRICE + 2 * order])
+    prices = np.stack([price * direct, price * fewer + order, price + 2 * order])
     way = np.where(far, prices.argmin(0), -1)
     zero = np.zeros(rows, np.int64)
     pieces = np.where(way == 0, direct, np.where(way == 1, fewer, np.minimum(words, 1)))
@@ -123,12 +139,123 @@ def crossing(
     )
 
 
-def crossing_of(g: GroupView) -> Crossing:
+def crossing_of(g: GroupView, price: float) -> Crossing:
     """The same for a group of a program."""
     nd = int(g.params[0])
     far = np.broadcast_to(g.col(0) != g.col(1), g.rows)
     sides = [[g.col(4 + side + 3 * d) for d in range(nd)] for side in range(3)]
-    return crossing(far, sides[0], sides[1], sides[2], int(g.params[1]))
+    return crossing(far, sides[0], sides[1], sides[2], int(g.params[1]), price)
+
+
+class Traffic(NamedTuple):
+    """What copies do to each tile; arrays by tile.
+
+    Attributes:
+        received: bytes that arrive, those that a pair's tiles share counted by half.
+        arrived: all bytes that arrive.
+        pieces: fragments that arrive.
+        sent: bytes that leave; the same bytes to many tiles leave once (hardware.md 1.4).
+        instructions: send instructions, each of at most 64 words (hardware.md 1.4).
+        before: cycles to put in order what leaves.
+        after: cycles to put in order what came, and of copies inside the tile.
+    """
+
+    received: NDArray[Any]
+    arrived: NDArray[Any]
+    pieces: NDArray[Any]
+    sent: NDArray[Any]
+    instructions: NDArray[Any]
+    before: NDArray[Any]
+    after: NDArray[Any]
+
+
+def traffic(
+    src: Ints, dst: Ints, origin: Ints, shape: Sequence[Ints], nbytes: Ints, how: Crossing, itemsize: int, tiles: int,
+    memcpy: int,
+) -> Traffic:  # fmt: skip
+    """Add up copies by tile.
+
+    Args:
+        src, dst: tiles.
+        origin: place of the source's first byte on its tile.
+        shape: counts and strides on the source's side; with the origin they say which bytes are meant.
+        nbytes: bytes.
+        how: how they cross.
+        itemsize: bytes of an element.
+        tiles: tiles of the chip.
+        memcpy: bytes that a tile copies in a cycle.
+    """
+    far = src != dst
+    s, d, n = src[far], dst[far], nbytes[far]
+    first, what = np.unique(_bytes_meant(s, origin[far], [a if len(a) == 1 else a[far] for a in shape]), True, True)[1:]
+    # hardware.md 3.8: an on-tile copy of one run at 8 B a cycle.
+    plain = np.where(far | (how.local > 0), 0, nbytes / memcpy)
+    return Traffic(
+        np.bincount(d, n * in_pairs(what, d), tiles),
+        np.bincount(d, n, tiles),
+        np.bincount(dst, how.fragments, tiles),
+        np.bincount(s[first], n[first], tiles),
+        np.bincount(s[first], -(-n[first] // 256), tiles),
+        np.bincount(src, rearrange_cycles(how.before, itemsize), tiles),
+        np.bincount(dst, plain + rearrange_cycles(how.after + how.local, itemsize), tiles),
+    )
+
+
+def _bytes_meant(src: Ints, origin: Ints, shape: Sequence[Ints]) -> Ints:
+    """A number for each copy that is equal for copies of the same bytes."""
+    found = (src << 32) | origin
+    for values in shape:
+        if len(values) > 1:
+            _, which = np.unique(values, return_inverse=True)
+            _, found = np.unique(found, return_inverse=True)
+            found = found * (int(which.max(initial=0)) + 1) + which
+    return found
+
+
+class Phases(NamedTuple):
+    """Cycles of an exchange: its sync, the exchange itself, what is put in order before and after; and each tile's."""
+
+    sync: int
+    exchange: int
+    before: int
+    after: int
+    busy: NDArray[Any]
+
+    @property
+    def total(self) -> int:
+        """All of them, one after another."""
+        return self.sync + self.exchange + self.before + self.after
+
+
+def phases(parts: Sequence[Traffic], rates: Any) -> Phases:
+    """Cycles of one exchange of some groups of copies.
+
+    Send and receive run together. Only the exchange itself needs all tiles to be ready: what a tile puts in order
+    before and after it goes on without a sync (docs/calibration.md, row 6).
+    """
+    received, pieces, sent, before, after = (
+        np.sum([getattr(part, name) for part in parts], 0) for name in ("received", "pieces", "sent", "before", "after")
+    )
+    wire = np.maximum(received, sent) / rates.exchange_bytes_per_cycle + rates.fragment_cycles * pieces
+    top = int(np.ceil(wire.max(initial=0)))
+    return Phases(
+        rates.sync_cycles if top else 0,
+        top + rates.exchange_fixed_cycles if top else 0,
+        int(np.ceil(before.max(initial=0))),
+        int(np.ceil(after.max(initial=0))),
+        wire + before + after,
+    )
+
+
+def traffic_of(g: GroupView, tiles: int, rates: Any) -> Traffic:
+    """The same for a group of a program."""
+    size = int(g.params[1])
+    nd = int(g.params[0])
+    shape = [g.col(4 + side + 3 * d) for d in range(nd) for side in (0, 2)]
+    return traffic(
+        np.broadcast_to(g.col(0), g.rows), np.broadcast_to(g.col(1), g.rows), np.broadcast_to(g.col(2), g.rows) * size,
+        shape, elements(g) * size, crossing_of(g, rates.fragment_price), size, tiles, int(rates.memcpy_bytes_per_cycle),
+    )  # fmt: skip
 
 
 class Copy:

@@ -1,12 +1,16 @@
-"""Matrix product of one tile's blocks: C[b] = A[b] B[b], partial sums in fp32 (fp16, fp32) or int32.
+"""Matrix product of one tile's blocks: C[b] = A[b] B[b], partial sums in fp32, fp16 (of fp16) or int32.
 
-Parameters: dtype of A and B, A is stored [k, m], B is stored [n, k].
+Parameters: dtype of A and B, A is stored [k, m], B is stored [n, k], the planned method (cycles only), dtype of C.
 Columns: tile, batch, m, n, k, offset of A, of B, of C.
 
 fp32 goes to BLAS, one thread a tile (measured: squares of 16 to 128, 113 to 205 GFLOP/s on one AVX-512 core against
 13 to 36 of a plain loop); blocks too small for a call's overhead go to a loop.
+
+With fp16 partial sums the AMP takes 16 input channels at a time: exact within a block of them, one rounding to fp16 a
+block [unvalidated: no source says where the chip rounds].
 """
 from libc.stdint cimport int8_t, int32_t, uint8_t
+from libc.string cimport memset
 
 from scipy.linalg.cython_blas cimport sgemm
 
@@ -14,13 +18,22 @@ from ipu_runtime._vec cimport DT_F16, DT_F32, DT_S8, DT_U8, vec_select, vec_tabl
 from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
 
 
+DEF BLOCK = 16   # input channels of an fp16 AMP block
+
+
 cdef void gemm(const float *a, const float *b, float *c, int m, int n, int k, bint ta, bint tb,
                float beta) noexcept nogil:
     """Row-major C[m, n] = A[m, k] B[k, n] + beta C; `ta`: A is stored [k, m], `tb`: B is stored [n, k]."""
+    gemm_part(a, m if ta else k, b, k if tb else n, c, m, n, k, ta, tb, beta)
+
+
+cdef void gemm_part(const float *a, int lda, const float *b, int ldb, float *c, int m, int n, int k, bint ta, bint tb,
+                    float beta) noexcept nogil:
+    """The same with rows of A and B that are `lda` and `ldb` elements apart."""
     cdef char yes = b"T"
     cdef char no = b"N"
     cdef float one = 1
-    cdef int i, j, d, lda = m if ta else k, ldb = k if tb else n
+    cdef int i, j, d
     cdef float x
     if m * n == 0:
         return
@@ -34,13 +47,33 @@ cdef void gemm(const float *a, const float *b, float *c, int m, int n, int k, bi
             for j in range(n):
                 c[i * n + j] = 0
         for d in range(k):
-            x = a[d * m + i] if ta else a[i * k + d]
+            x = a[d * lda + i] if ta else a[i * lda + d]
             if tb:
                 for j in range(n):
-                    c[i * n + j] += x * b[j * k + d]
+                    c[i * n + j] += x * b[j * ldb + d]
             else:
                 for j in range(n):
-                    c[i * n + j] += x * b[d * n + j]
+                    c[i * n + j] += x * b[d * ldb + j]
+
+
+cdef void gemm_f16(const float *a, const float *b, float *wide, char *c, int m, int n, int k, int run, bint ta, bint tb,
+                   const vec_table *table) noexcept nogil:
+    """The same product with partial sums in fp16, rounded after each block of input channels.
+
+    `wide` has room for C in fp32. Blocks do not cross the ends of runs of `run` channels (the taps of a convolution).
+    """
+    cdef int first = 0, lda = m if ta else k, ldb = k if tb else n, depth, left
+    if k == 0:
+        memset(c, 0, <size_t>m * n * 2)
+    while first < k:
+        left = run - first % run
+        depth = BLOCK if left > BLOCK else left
+        gemm_part(a + (first * lda if ta else first), lda, b + (first if tb else first * ldb), ldb, wide, m, n, depth,
+                  ta, tb, 1 if first else 0)
+        table.convert[DT_F16][DT_F32](<long>m * n, c, wide, NULL, NULL)
+        first += depth
+        if first < k:
+            table.convert[DT_F32][DT_F16](<long>m * n, wide, c, NULL, NULL)
 
 
 ctypedef fused integer:
@@ -71,7 +104,7 @@ cdef void *prepare_dot(const Group *g) noexcept:
 cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
     cdef const vec_table *table = <const vec_table *>g.aux
     cdef int dtype = <int>g.params[0]
-    cdef bint ta = g.params[1] != 0, tb = g.params[2] != 0
+    cdef bint ta = g.params[1] != 0, tb = g.params[2] != 0, narrow = g.params[4] == DT_F16
     cdef long row, i, batch, ia, ib, ic
     cdef int m, n, k
     cdef char *a
@@ -83,15 +116,18 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
         a, b = operand(g, 5, row, arena, stride), operand(g, 6, row, arena, stride)
         c = operand(g, 7, row, arena, stride)
         if dtype == DT_F16:
-            wide = <float *>scratch(s, <size_t>batch * (m + n) * k * 4 + 64)
+            wide = <float *>scratch(s, (<size_t>batch * (m + n) * k + m * n) * 4 + 64)
             if wide == NULL:
                 return
             table.convert[DT_F32][DT_F16](batch * m * k, wide, a, NULL, NULL)
             table.convert[DT_F32][DT_F16](batch * n * k, wide + batch * m * k, b, NULL, NULL)
             a, b = <char *>wide, <char *>(wide + batch * m * k)
+            wide += batch * (m + n) * k
         for i in range(batch):
             ia, ib, ic = i * m * k, i * k * n, i * m * n
-            if dtype == DT_F32 or dtype == DT_F16:
+            if narrow:
+                gemm_f16(<float *>a + ia, <float *>b + ib, wide, c + ic * 2, m, n, k, k, ta, tb, table)
+            elif dtype == DT_F32 or dtype == DT_F16:
                 gemm(<float *>a + ia, <float *>b + ib, <float *>c + ic, m, n, k, ta, tb, 0)
             elif dtype == DT_S8:
                 integer_dot[int8_t](<int8_t *>a + ia, <int8_t *>b + ib, <int32_t *>c + ic, m, n, k, ta, tb)

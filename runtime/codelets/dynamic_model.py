@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, per_worker, pointers, product
+from ipu_runtime.codelets.model import Ints, Operand, ceil_div, pointers, product
 from ipu_runtime.program import GroupView
 
 
@@ -41,7 +41,7 @@ class Dynamic:
         inner = np.maximum(np.broadcast_to(g.col(2 * rank), g.rows), 1)
         slices = window // inner
         vector = max(1, 8 // int(g.params[1]))
-        return 25 + WORKERS * (39 + slices * (24 + 2 * ceil_div(per_worker(inner), vector)))
+        return 25 + target.workers * (39 + slices * (24 + 2 * ceil_div(ceil_div(inner, target.workers), vector)))
 
     def state_bytes(self, g: GroupView) -> Ints:
         """A pointer for each operand, sizes."""

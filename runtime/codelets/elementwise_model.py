@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_runtime.codelets.model import SUPERVISOR, WORKERS, Ints, Operand, ceil_div, per_worker, pointers, product
+from ipu_runtime.codelets.model import SUPERVISOR, Ints, Operand, ceil_div, pointers, product
 from ipu_runtime.opcodes import ARITY, DTYPES, OPS
 from ipu_runtime.program import GroupView
 
@@ -159,17 +159,18 @@ def body_cycles(words: Any, n: Ints) -> Ints:
 
 
 class _Block(NamedTuple):
-    """A group's blocks: extents, elements, and elements of the busiest worker."""
+    """A group's blocks: extents, elements, workers that share them, and elements of the busiest one."""
 
     extents: list[Ints]
     size: Ints
+    workers: int
     share: Ints
 
     @classmethod
-    def of(cls, g: GroupView) -> _Block:
+    def of(cls, g: GroupView, workers: int) -> _Block:
         extents = [g.col(1 + d) for d in range(int(g.params[0]))]
         size = product(extents, g.rows)
-        return cls(extents, size, per_worker(size))
+        return cls(extents, size, workers, ceil_div(size, workers))
 
 
 class Map:
@@ -208,8 +209,9 @@ class Map:
         for out in outs:
             for x in inputs:
                 over = over | (out == x)
-        plain = self._cycles(g, body.tolist(), False)
-        return np.where(over, self._cycles(g, body.tolist(), True), plain) if over.any() else plain
+        block = _Block.of(g, target.workers)
+        plain = self._cycles(g, block, body.tolist(), False)
+        return np.where(over, self._cycles(g, block, body.tolist(), True), plain) if over.any() else plain
 
     def _lies(self, g: GroupView, register: int) -> str:
         """How an operand lies in the block: "same" shape, "scalar", "inner" (one for each column), "outer"."""
@@ -223,19 +225,19 @@ class Map:
         missing = full & ~mask
         return "inner" if missing & (missing + 1) == 0 else "outer"
 
-    def _cycles(self, g: GroupView, body: list[list[int]], in_place: bool) -> Ints:
-        launch, start, block = 0, 0, _Block.of(g)
+    def _cycles(self, g: GroupView, block: _Block, body: list[list[int]], in_place: bool) -> Ints:
+        launch, start = 0, 0
         total = block.share * 0
         for word in body:
             first, ready, inner = self._word(g, block, word, in_place, len(body) == 1)
             launch, start, total = max(launch, first), max(start, ready), total + inner
-        return launch + WORKERS * (start + total)
+        return launch + block.workers * (start + total)
 
     def operations(self, g: GroupView) -> int:
         """Arithmetic of all the group's vertices: one for each element and operation; a conversion or copy is none."""
         _, _, _, body = self._parts(g)
         words = sum(not is_convert and OP_NAMES[number] != "copy" for is_convert, number, *_ in body.tolist())
-        return words * int(_Block.of(g).size.sum())
+        return words * int(_Block.of(g, 1).size.sum())
 
     def unsourced_cycles(self, g: GroupView, target: Any) -> Ints | None:
         """The inner loops of operations that are in no table."""
@@ -243,8 +245,8 @@ class Map:
         words = [w for w in body.tolist() if not w[0] and not loop(OP_NAMES[w[1]], DTYPES[w[2]].name)[2]]
         if not words:
             return None
-        block = _Block.of(g)
-        return WORKERS * sum((self._word(g, block, w, False, False)[2] for w in words), block.share * 0)
+        block = _Block.of(g, target.workers)
+        return block.workers * sum((self._word(g, block, w, False, False)[2] for w in words), block.share * 0)
 
     def _word(self, g: GroupView, block: _Block, word: list[int], in_place: bool, alone: bool) -> tuple[int, int, Ints]:
         """One operation: cycles of the launch, of a worker's start, and of its inner loops."""
@@ -270,7 +272,7 @@ class Map:
             if kind in ("outer", "inner"):
                 launch = SUPERVISOR + 2 if kind == "inner" else SUPERVISOR
                 length = self._length(g, args[:2]) if kind == "inner" else block.extents[-1]
-                rows = per_worker(np.where(block.size > 0, block.size // np.maximum(length, 1), 0))
+                rows = ceil_div(np.where(block.size > 0, block.size // np.maximum(length, 1), 0), block.workers)
                 whole = _vector_inner(op, dtype, length, rows) if kind == "inner" else None
                 if whole is not None:
                     return launch, 17, whole

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, per_worker, pointers
+from ipu_runtime.codelets.model import Ints, Operand, ceil_div, pointers
 from ipu_runtime.opcodes import DTYPES, OPS
 from ipu_runtime.program import GroupView
 
@@ -37,8 +37,8 @@ class Gather:
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
         """6 (30 + in (19 + 2 ceil(e / width)) + 8 out), every index counted as one of this part [upper bound]."""
-        one = 30 + per_worker(g.col(1)) * _row(g.col(2), int(g.params[0]))
-        return np.broadcast_to(WORKERS * one, g.rows)
+        one = 30 + ceil_div(g.col(1), target.workers) * _row(g.col(2), int(g.params[0]))
+        return np.broadcast_to(target.workers * one, g.rows)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Three pointers, sizes."""
@@ -74,12 +74,12 @@ class Scatter:
         """
         dtype = DTYPES[int(g.params[0])]
         if int(g.params[2]) == OPS["copy"]:
-            one = 29 + per_worker(g.col(1)) * _row(g.col(2), dtype.itemsize)
-            return np.broadcast_to(WORKERS * one, g.rows)
+            one = 29 + ceil_div(g.col(1), target.workers) * _row(g.col(2), dtype.itemsize)
+            return np.broadcast_to(target.workers * one, g.rows)
         nbytes = g.col(2) * dtype.itemsize
         row = 12 + 4 * np.maximum(ceil_div(nbytes, 4) - 1, 0) + np.where(nbytes % 4 != 0, 20 * g.col(2), 0)
-        one = (33 if dtype.name == "f16" else 32) + per_worker(g.col(1)) * row
-        return np.broadcast_to(WORKERS * one, g.rows)
+        one = (33 if dtype.name == "f16" else 32) + ceil_div(g.col(1), target.workers) * row
+        return np.broadcast_to(target.workers * one, g.rows)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Three pointers, sizes."""

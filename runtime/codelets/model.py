@@ -55,11 +55,6 @@ def ceil_div(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def per_worker(n: Ints) -> Ints:
-    """Elements of the busiest of the six workers."""
-    return ceil_div(n, WORKERS)
-
-
 def product(arrays: list[Ints], rows: int) -> Ints:
     """Element-wise product of columns, one value for each row; at most `TOO_LARGE`."""
     out = np.ones(rows, np.int64)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_runtime.codelets.model import SUPERVISOR, WORKERS, Ints, Operand, ceil_div, per_worker, pointers, product
+from ipu_runtime.codelets.model import SUPERVISOR, Ints, Operand, ceil_div, pointers, product
 from ipu_runtime.program import GroupView
 
 ROUND = 2 * 4 + 2 * 7 + 2 * 1
@@ -37,8 +37,8 @@ class Philox:
     def cycles(self, g: GroupView, target: Any) -> Ints:
         """10 rounds a block of four words, blocks over the six workers."""
         _, n = self._elements(g)
-        blocks = ceil_div(per_worker(n) * int(g.params[1]), 4)
-        return SUPERVISOR + WORKERS * (24 + blocks * 10 * ROUND)
+        blocks = ceil_div(ceil_div(n, target.workers) * int(g.params[1]), 4)
+        return SUPERVISOR + target.workers * (24 + blocks * 10 * ROUND)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Two pointers, the block's place."""
@@ -63,7 +63,7 @@ class PhiloxNext:
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
         """Two 64-bit additions (hardware.md 3.2, 11 cycles each) by one worker."""
-        return np.full(g.rows, SUPERVISOR + WORKERS * (17 + 2 * 11), np.int64)
+        return np.full(g.rows, SUPERVISOR + target.workers * (17 + 2 * 11), np.int64)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Two pointers."""

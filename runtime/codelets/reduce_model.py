@@ -24,9 +24,19 @@ def _sizes(g: GroupView) -> tuple[int, Ints, Ints, bool]:
     )
 
 
-def reduce_add_cycles(depth: Any, outs: Any) -> Ints:
-    """Sum of `depth` contiguous fp32 blocks of `outs`. Source: hardware.md 3.5, poplin ReduceAdd of one block."""
-    return np.asarray(33 + WORKERS * (20 + (2 * depth + 8) * ceil_div(outs, 4 * WORKERS)))
+def reduce_add_cycles(depth: Any, outs: Any, itemsize: int = 4, workers: int = WORKERS) -> Ints:
+    """Sum of `depth` contiguous blocks of `outs` partial sums, which lie in interleaved memory: a 128-bit load a cycle.
+
+    Source: hardware.md 3.5, poplin ReduceAdd of one block; two thirds of a tile's memory are interleaved (1.3).
+
+    Args:
+        depth: blocks.
+        outs: elements of a block.
+        itemsize: 4 for fp32 partial sums, 2 for fp16.
+        workers: worker threads.
+    """
+    vector, over = (8, 9) if itemsize == 2 else (4, 8)
+    return np.asarray(33 + workers * (20 + (depth + over) * ceil_div(outs, vector * workers)))
 
 
 class Reduce:
@@ -51,17 +61,18 @@ class Reduce:
         rank, n, outs, rows = _sizes(g)
         dtype = DTYPES[int(g.params[3])]
         half = dtype.itemsize == 2
-        mine = ceil_div(outs, WORKERS)
+        mine = ceil_div(outs, target.workers)
         depth = np.where(outs > 0, n // np.maximum(outs, 1), 0)
         if rows:
             run = 2 * ceil_div(depth, 8 if half else 4)
             one = np.where(outs == 1, 17 + run + 5 * half, 17 + mine * (12 + run))
-            return SUPERVISOR + WORKERS * one
+            return SUPERVISOR + target.workers * one
         one = 16 + ceil_div(mine, 4 if half else 2) * (3 + 8 + 3 + np.maximum(depth - 1, 0))
-        if dtype.name == "f32" and int(g.params[2]) == OPS["add"] and rank == 2:
+        if dtype.name in ("f32", "f16") and int(g.params[2]) == OPS["add"] and rank == 2:
             # One contiguous block of partial sums: products' and others' alike, the cheaper vertex is taken.
-            return np.minimum(SUPERVISOR + WORKERS * one, reduce_add_cycles(depth, outs))
-        return SUPERVISOR + WORKERS * one
+            block = reduce_add_cycles(depth, outs, dtype.itemsize, target.workers)
+            return np.minimum(SUPERVISOR + target.workers * one, block)
+        return SUPERVISOR + target.workers * one
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Two pointers and the extents."""
@@ -96,8 +107,8 @@ class Variadic:
     def cycles(self, g: GroupView, target: Any) -> Ints:
         """The region's operations on each element, one after another; results divided over workers [unvalidated]."""
         _, n, outs, _ = _sizes(g)
-        mine = ceil_div(outs, WORKERS) * np.where(outs > 0, n // np.maximum(outs, 1), 0)
-        return SUPERVISOR + WORKERS * (17 + body_cycles(self._body(g)[:, :3].tolist(), mine))
+        mine = ceil_div(outs, target.workers) * np.where(outs > 0, n // np.maximum(outs, 1), 0)
+        return SUPERVISOR + target.workers * (17 + body_cycles(self._body(g)[:, :3].tolist(), mine))
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Two pointers for each operand and the extents."""

@@ -26,11 +26,11 @@ class Sort:
         return found + [Operand(g.col(3 + n_ops + k), total * sizes[k], "w") for k in range(n_ops)]
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
-        """Keys 8 (19 n floor(log2 n) + 6 n + 2), key and value 16 in place of 8; six lines at a time."""
+        """Keys 8 (19 n floor(log2 n) + 6 n + 2) of a worker, key and value 16 in place of 8; six lines at a time."""
         n = np.maximum(g.col(2), 1)
         factor = 8 if int(g.params[0]) == 1 else 16
         one = factor * (19 * n * np.floor(np.log2(n)).astype(np.int64) + 6 * n + 2)
-        return np.broadcast_to(-(-g.col(1) // target.workers) * one * target.workers // 6, g.rows)
+        return np.broadcast_to(-(-g.col(1) // target.workers) * target.workers * one, g.rows)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Pointers and sizes."""

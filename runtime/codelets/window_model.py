@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_runtime.codelets.model import WORKERS, Ints, Operand, ceil_div, per_worker, pointers, product
+from ipu_runtime.codelets.model import Ints, Operand, ceil_div, pointers, product
 from ipu_runtime.opcodes import DTYPES, OPS
 from ipu_runtime.program import GroupView
 
@@ -42,10 +42,10 @@ class Window:
         channels = g.col(2 + self.columns * (rank - 1))
         width = g.col(2 + self.columns * (rank - 2)) if rank > 1 else np.ones(1, np.int64)
         vector = 2 if DTYPES[int(g.params[2])].itemsize == 4 else 4
-        points = per_worker(outs // np.maximum(channels, 1))
+        points = ceil_div(outs // np.maximum(channels, 1), target.workers)
         start = 7 if self.backward else (4 if int(g.params[1]) == OPS["maximum"] else 5)
         point = ceil_div(channels, vector) * (start + (5 if self.backward else 3) * taps)
-        return 13 + WORKERS * (20 + 13 * ceil_div(points, np.maximum(width, 1)) + points * point)
+        return 13 + target.workers * (20 + 13 * ceil_div(points, np.maximum(width, 1)) + points * point)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Pointers, sizes of each dimension."""

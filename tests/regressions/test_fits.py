@@ -52,12 +52,13 @@ def test_a_weight_that_is_used_by_many_tiles_lies_on_many():
 
 
 def test_a_small_vector_is_not_cut_into_crumbs():
-    """A bias of 1536 floats that 1,152 tiles want: pieces of at least 128 bytes, so few fragments for each of them."""
+    """A bias of 1536 floats that 1,440 tiles want: one piece for each block of columns, no smaller ones."""
     dense = module(lambda x, w, b: tf.nn.relu(tf.matmul(x, w) + b), (384, 384), (384, 1536), (1536,))
     exe = hlo.compile(dense, state={1: None, 2: None})
     bias = [v for v in exe.program.variables.tolist() if "parameter 2" in exe.program.header["labels"][v[5]]]
     assert bias
-    assert all(cells <= 1536 * 4 // 128 for *_, cells, _ in bias)
+    # The product cuts columns in tens, and its sums over six pieces of the depth in six times as many: 26 floats.
+    assert all(cells <= 1536 * 4 // 100 for *_, cells, _ in bias)
 
 
 def test_a_block_for_many_tiles_is_put_together_once():
@@ -65,5 +66,5 @@ def test_a_block_for_many_tiles_is_put_together_once():
     product = module(lambda x, w: tf.matmul(tf.nn.softmax(x), w), (384, 384), (384, 1536))
     exe = hlo.compile(product, state={1: None})
     received = memory_report(exe.program).fixed["internalExchangeCode"] / 12
-    # A block of 77 x 64 comes from some 77 tiles or more; gathered first, from eight. Weights and sums come on top.
-    assert np.median(received) < 60
+    # A block of 154 rows comes from some 154 tiles or more; gathered first, from eight. Weights and sums come on top.
+    assert np.median(received) < 120

@@ -7,7 +7,6 @@ an optimizer's state as the weight that it updates with.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,16 +18,23 @@ from ipu_keras.compiler.homes import groups_of, partition
 from ipu_keras.compiler.layout import Layout, common_view, spread, squeeze
 from ipu_keras.compiler.lower.parts import ALIGN, Located, RawGroup, RawStep, Var, copy_group
 from ipu_keras.compiler.move import Line, Rows, plan_move
+from ipu_keras.compiler.plan.traffic import Cost, exchange_cost, score, total_cost
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
-from ipu_runtime.codelets import copy_model
 from ipu_runtime.program import COMPUTE, EXCHANGE
 
 MANY = 4
 """Repetitions from which on a value is put together before it is broadcast."""
 
+ROUTES = 64
+"""Routes that are kept: a product prices several, and equal layers ask for the same again."""
+
 SENDERS = 8
 """Tiles that a block is put together on before it is broadcast: each then sends an eighth of what a tile receives."""
+
+
+NOWHERE = Var(np.zeros(0, np.int64), np.zeros(0, np.int64), "", 0)
+"""Stands for the variable of a value without a home, while its moves are priced."""
 
 
 @dataclass
@@ -58,6 +64,11 @@ class Context:
     held: set[Var] = field(default_factory=set)
     invariant: dict[Value, list[RawStep]] = field(default_factory=dict)
     hoisted: dict[tuple[Any, ...], Located] = field(default_factory=dict)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    products: list[list[int]] = field(default_factory=list)
+    chosen: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    _gather: dict[tuple[int, int, int], bool] = field(default_factory=dict)
+    _routes: dict[tuple[Any, ...], list[tuple[Rows, Layout]]] = field(default_factory=dict)
 
     # ---- labels and variables ----
 
@@ -120,47 +131,86 @@ class Context:
         lines: list[Line] | None = None,
         into: Var | None = None,
     ) -> Located:
-        """Copy to another layout by an exchange."""
-        if lines is None and layout.reps >= MANY:
-            here = self._gathered(here, layout, itemsize)
+        """Copy to another layout by an exchange, or by two (see `routes`)."""
+        if lines is None and into is None:
+            for rows, towards in self.route(here, layout, itemsize):
+                var = self.var(towards, itemsize, "activation")
+                self.exchange([(rows, here.var, var, itemsize)])
+                here = Located(var, towards)
+            return here
         rows = plan_move(layout, here.layout, lines)
         var = into if into is not None else self.var(layout, itemsize, "activation")
         self.exchange([(rows, here.var, var, itemsize)])
         return Located(var, layout)
 
-    def _gathered(self, here: Located, layout: Layout, itemsize: int) -> Located:
-        """Before a broadcast: the value in a few contiguous parts of each block, if it is in many small pieces now.
+    def route(self, here: Located, layout: Layout, itemsize: int) -> list[tuple[Rows, Layout]]:
+        """The exchanges that bring a value to a layout.
 
-        The pieces are then put together once, and not by every tile that gets a copy.
+        Before a broadcast a value that lies in many small pieces is gathered to a few contiguous parts of each block:
+        the pieces are then put together once, and not by every tile that gets a copy.
         """
-        self.turn += 1
-        parts = partition(layout, self.turn * SENDERS, SENDERS)
-        if parts.key == here.layout.key:
-            return here
-        pieces = plan_move(parts, here.layout)
-        blocks = math.prod(layout.grid)
-        if len(pieces) < 2 * blocks * SENDERS:
-            return here
-        var = self.var(parts, itemsize, "activation")
-        self.exchange([(pieces, here.var, var, itemsize)])
-        return Located(var, parts)
+        key = (here.layout.key, layout.key, itemsize)
+        found = self._routes.get(key)
+        if found is None:
+            found = [(plan_move(layout, here.layout), layout)]
+            if layout.reps >= MANY:
+                self.turn += 1
+                parts = partition(layout, self.turn * SENDERS, SENDERS)
+                ways = (here.layout.form, layout.form, itemsize)
+                if parts.key != here.layout.key and self._gather.get(ways, True):
+                    gathered = [(plan_move(parts, here.layout), parts), (plan_move(layout, parts), layout)]
+                    if ways not in self._gather:
+                        direct, by_way = (
+                            total_cost([exchange_cost([(rows, itemsize)], self.target) for rows, _ in way])
+                            for way in (found, gathered)
+                        )
+                        self._gather[ways] = score(*by_way, self.target) < score(*direct, self.target)
+                    found = gathered if self._gather[ways] else found
+            if len(self._routes) >= ROUTES:
+                self._routes.pop(next(iter(self._routes)))
+            self._routes[key] = found
+        return found
 
-    def shaped(self, value: Value, want: Layout | None = None) -> tuple[Located, list[list[int]]]:
+    def price(self, wanted: Sequence[tuple[Value, Layout]]) -> Cost:
+        """Cost of the exchanges that would bring some values to some layouts, together."""
+        stages: list[list[tuple[Rows, int]]] = [[], []]
+        for value, layout in wanted:
+            here = self.located.get(value)
+            if here is None and layout.reps > 1:
+                # It will have a home that its repetitions share.
+                here = Located(NOWHERE, partition(layout, self.turn + 1))
+            if here is None or here.layout.key == layout.key or value in self.invariant:
+                continue
+            if self.scope is not None and self.scope.has_copy(value, layout):
+                continue
+            for stage, (rows, _) in zip(stages[::-1], self.route(here, layout, value.itemsize)[::-1], strict=False):
+                stage.append((rows, value.itemsize))
+        return total_cost([exchange_cost(stage, self.target) for stage in stages if stage])
+
+    def shaped(
+        self, value: Value, want: Layout | None = None, shape: tuple[int, ...] | None = None
+    ) -> tuple[Located, list[list[int]]]:
         """The value with a layout whose view has each dimension of its shape as a group of view dimensions.
+
+        Args:
+            value: which.
+            want: where it goes if it has no home.
+            shape: another shape of the same elements in the same order.
 
         Returns:
             The location, and for each dimension of the shape the view dimensions that it is made of.
         """
+        shape = value.shape if shape is None else shape
         here = self.place(value, want)
-        view = common_view(here.layout.view, value.shape)
+        view = common_view(here.layout.view, shape)
         fine = None if view is None else squeeze(here.layout).refined(view)
         if fine is None:
             here = self.move(here, self.default(value), value.itemsize)
-            view = common_view(here.layout.view, value.shape)
+            view = common_view(here.layout.view, shape)
             assert view is not None
             fine = squeeze(here.layout).refined(view)
             assert fine is not None
-        return Located(here.var, fine), groups_of(value.shape, fine.view)
+        return Located(here.var, fine), groups_of(shape, fine.view)
 
     def exact(self, value: Value, want: Layout | None = None) -> Located:
         """The value with a layout whose view, size-1 dimensions aside, is its shape."""
@@ -187,8 +237,7 @@ class Context:
         for rows, src, dst, itemsize in moves:
             if len(rows):
                 groups.append(copy_group(rows, src, dst, itemsize))
-                far = rows.src_tile != rows.dst_tile
-                how = copy_model.crossing(far, rows.counts, rows.dst_strides, rows.src_strides, itemsize)
+                how = rows.crossing(itemsize, self.target.fragment_price)
                 for tiles, nbytes in ((rows.src_tile, how.before), (rows.dst_tile, how.after)):
                     buffers += np.bincount(tiles, nbytes, self.target.tiles).astype(np.int64)
         if groups:

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Ints, even
+from ipu_keras.compiler.lower.choose import choose, partials_of
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.dot import finish, inner_is
 from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
-from ipu_keras.compiler.plan.conv import ConvShape, plan_conv
-from ipu_keras.compiler.plan.dot import grains
+from ipu_keras.compiler.plan.product import Plan, Product, grains, plans
 from ipu_keras.graph.ir import Node
 from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.amp_model import METHODS
 from ipu_runtime.opcodes import DTYPE_NUMBER
 
 
@@ -60,21 +61,14 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     for i in range(nd):
         size[("s", i)], size[("k", i)] = x.shape[lhs[2 + i]], w.shape[rhs[2 + i]]
         size[("o", i)] = node.out.shape[out[2 + i]]
-    shape = ConvShape(
-        groups, size["b"], size["c"], size["n"], *(tuple(size[n] for n in ns) for ns in (s_names, o_names, k_names))
-    )
     # Gradients of weights convolve over the batch: there "b" is the innermost dimension, and stays it.
     swapped = inner_is(ctx, x, (lhs[0],))
-    plan = plan_conv(shape, x.dtype, ctx.target, ctx.options["available_memory_proportion"], swapped)
-    g, b, o, n, c, t = plan.parts
-    n_grain, c_grain = grains(x.dtype)
-    cuts: dict[Name, Cut] = {"g": even(groups, g), "b": even(size["b"], b)}
-    for i in range(nd):
-        cuts[("o", i)] = even(size[("o", i)], o if i == 0 else 1)
-    cuts["n"], cuts["c"] = even(size["n"], n, n_grain), even(size["c"], c, c_grain)
-    for i in range(nd):
-        cuts[("k", i)] = even(size[("k", i)], t if i == 0 else 1)
-    grid = Grid(cuts)
+    sums = partials_of(ctx, node, x.dtype)
+    ins, outs, taps = (tuple(size[n] for n in names) for names in (s_names, o_names, k_names))
+    plain = all(w[1] <= 2 and w[5] == 1 and not w[6] for w in window)
+    product = Product(
+        x.dtype, sums, groups, size["b"], size["c"], size["n"], ins, outs, taps, plain, (swapped, False)
+    )  # fmt: skip
 
     def names_of(dims: tuple[int, ...], first: Name, second: Name, rest: list[Name], grouped: int) -> list[Name]:
         """Names of an operand's dimensions in its own order; the grouped one is two: group, then what is left."""
@@ -88,30 +82,58 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     w_dims = names_of(rhs, "n", "c", k_names, 0)
     y_dims = names_of(out, "b", "n", o_names, 1)
     head: list[Name] = ["g"] if groups > 1 else []
-    s_other: dict[Name, Other] = {}
-    firsts = []
-    for i in range(nd):
-        cut, first = halo(cuts[("o", i)], cuts[("k", i)], size[("s", i)], window[i])
-        s_other[("s", i)] = ((("o", i), ("k", i)), cut)
-        firsts.append(first)
-    x_order = ["c", *s_names, "b"] if swapped else ["b", *s_names, "c"]
-    w_order = ["c", *k_names, "n"] if swapped else [*k_names, "c", "n"]
-    y_order = [*o_names, "b", "n"] if swapped else ["b", *o_names, "n"]
-    lx = grid.layout(x_dims, [size[d] for d in x_dims], [*head, *x_order], s_other)
-    lw = grid.layout(w_dims, [size[d] for d in w_dims], [*head, *w_order])
-    xx, ww = ctx.need(x, lx), ctx.need(w, lw)
+    x_order: list[Name] = ["c", *s_names, "b"] if swapped else ["b", *s_names, "c"]
+    w_order: list[Name] = ["c", *k_names, "n"] if swapped else [*k_names, "c", "n"]
+    y_order: list[Name] = [*o_names, "b", "n"] if swapped else ["b", *o_names, "n"]
+    options = []
+    for plan in plans(product, ctx.target, ctx.options["available_memory_proportion"]):
+        grid = Grid(_cuts(ctx, plan, product, size))
+        others, firsts = _halos(grid, size, window)
+        lx = grid.layout(x_dims, [size[d] for d in x_dims], [*head, *x_order], others)
+        lw = grid.layout(w_dims, [size[d] for d in w_dims], [*head, *w_order])
+        options.append((plan, [(x, lx), (w, lw)], (grid, others, firsts)))
+    plan, wanted, (grid, others, firsts) = choose(ctx, node, options)
+    xx, ww = (ctx.need(value, layout) for value, layout in wanted)
     partial, depth = grid.partial(["c", *k_names], y_dims, [size[d] for d in y_dims], [*head, *y_order])
-    var = ctx.var(partial, 4)
+    var = ctx.var(partial, 2 if sums == "f16" else 4)
     flat = grid.flat
     columns: list[Any] = [flat, *(grid.extent([name]) for name in ("g", "b", "c", "n"))]
     params = [nd, DTYPE_NUMBER[x.dtype], int(swapped)]
     for i in range(nd):
-        start, stop = s_other[("s", i)][1]
+        start, stop = others[("s", i)][1]
         by = [("o", i), ("k", i)]
         columns += [grid.spread(by, stop - start), grid.extent([("o", i)]), grid.extent([("k", i)])]
         columns.append(grid.spread(by, firsts[i]))
         _, stride, _, _, w_dilation, b_dilation, reversed_ = window[i]
         params += [stride, w_dilation, b_dilation, int(reversed_)]
+    params += [METHODS.index(plan.method), DTYPE_NUMBER[sums]]
     columns += [Offset(xx.var, flat), Offset(ww.var, flat), Offset(var, flat)]
     ctx.compute([RawGroup(registry.CONV, len(flat), params, columns)], [xx.var, ww.var], [var])
-    ctx.located[node.out] = finish(ctx, Located(var, partial), depth, "f32", node.out)
+    ctx.located[node.out] = finish(ctx, Located(var, partial), depth, sums, node.out)
+
+
+def _cuts(ctx: Context, plan: Plan, product: Product, size: dict[Name, int]) -> dict[Name, Cut]:
+    """Intervals of each name. Output channels come last: the two tiles of a pair then want the same inputs."""
+    nd, parts = len(product.outs), plan.parts
+    n_grain, c_grain = grains(product.dtype, product.partials, ctx.target)
+    cuts: dict[Name, Cut] = {"g": even(size["g"], parts.groups), "b": even(size["b"], parts.batch)}
+    for i in range(nd):
+        count = parts.outer if i == 0 else parts.inner if i == nd - 1 else 1
+        cuts[("o", i)] = even(size[("o", i)], count)
+    cuts["c"] = even(size["c"], parts.ic, c_grain)
+    for i in range(nd):
+        cuts[("k", i)] = even(size[("k", i)], parts.taps if i == 0 else 1)
+    cuts["n"] = even(size["n"], parts.oc, n_grain)
+    return cuts
+
+
+def _halos(grid: Grid, size: dict[Name, int], window: Any) -> tuple[dict[Name, Other], list[Ints]]:
+    """The inputs that the grid's outputs and taps read, by dimension; and where each block's first tap stands."""
+    others: dict[Name, Other] = {}
+    firsts = []
+    for i, each in enumerate(window):
+        by: tuple[Name, ...] = (("o", i), ("k", i))
+        cut, first = halo(grid.cuts[by[0]], grid.cuts[by[1]], size[("s", i)], each)
+        others[("s", i)] = (by, cut)
+        firsts.append(first)
+    return others, firsts

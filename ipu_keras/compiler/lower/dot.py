@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from ipu_keras.compiler.layout import even, unsqueeze
+from ipu_keras.compiler.layout import Layout, even, unsqueeze
+from ipu_keras.compiler.lower.choose import choose, partials_of
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import emit_map
 from ipu_keras.compiler.lower.named import Grid, Name
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
 from ipu_keras.compiler.lower.reduce import combine_partials
-from ipu_keras.compiler.plan.dot import grains, plan_dot, spread_parts
+from ipu_keras.compiler.plan.product import Plan, Product, grains, plans
+from ipu_keras.compiler.plan.splits import spread_parts
 from ipu_keras.graph.ir import Node, Value
 from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.amp_model import METHODS
 from ipu_runtime.opcodes import DTYPE_NUMBER
 
 
@@ -28,6 +32,23 @@ def inner_is(ctx: Context, value: Value, dims: tuple[int, ...]) -> bool:
         if value.shape[d] > 1:
             return d in dims
     return True
+
+
+class _Side(NamedTuple):
+    """An operand: its dimensions by name, and whether the summed ones are innermost in memory (None: as one likes)."""
+
+    value: Value
+    names: dict[int, Name]
+    summed_inner: bool | None
+
+
+class _Form(NamedTuple):
+    """A dot with its operands in one of two orders: `rows` times `weights`."""
+
+    rows: _Side
+    weights: _Side
+    row_kind: str  # "m", or "n" with the operands swapped
+    product: Product
 
 
 def lower_dot(ctx: Context, node: Node) -> None:
@@ -46,29 +67,66 @@ def lower_dot(ctx: Context, node: Node) -> None:
     size: dict[Name, int] = {n: a.shape[d] for d, n in name_a.items()}
     size.update({n: b.shape[d] for d, n in name_b.items()})
     sizes = {kind: tuple(size[n] for n in ns) for kind, ns in names.items()}
-    ta, tb = not inner_is(ctx, a, ca), inner_is(ctx, b, cb)
+    sums = partials_of(ctx, node, a.dtype)
+    count = {kind: math.prod(each) for kind, each in sizes.items()}
+    side_a, side_b = (
+        _Side(v, by_dim, inner_is(ctx, v, c) if ctx.find(v) is not None else None)
+        for v, by_dim, c in ((a, name_a, ca), (b, name_b, cb))
+    )
+    plain = Product(a.dtype, sums, count["b"], 1, count["k"], count["n"], (count["m"],), (count["m"],), (1,))
+    other = replace(plain, oc=count["m"], ins=(count["n"],), outs=(count["n"],))
+    forms = []
+    for kind, rows, weights, product in (("m", side_a, side_b, plain), ("n", side_b, side_a, other)):
+        # The rows want their channels innermost, the weights their outputs.
+        turned = (rows.summed_inner is False, weights.summed_inner is True)
+        forms.append(_Form(rows, weights, kind, replace(product, turned=turned)))
     proportion = ctx.options["available_memory_proportion"]
-    plan = plan_dot(*(math.prod(sizes[kind]) for kind in "bmnk"), a.dtype, ctx.target, proportion, (ta, tb))
-    n_grain, k_grain = grains(a.dtype)
-    cuts = {}
-    for kind, parts, grain in zip("bmnk", plan.parts, (1, 1, n_grain, k_grain), strict=True):
-        for name, p in zip(names[kind], spread_parts(sizes[kind], parts), strict=True):
-            cuts[name] = even(size[name], p, grain if len(names[kind]) == 1 else 1)
-    grid = Grid(cuts)
-    bs, ms, ns, ks = (names[kind] for kind in "bmnk")
-    la = grid.layout([name_a[d] for d in range(len(a.shape))], a.shape, [*bs, *ks, *ms] if ta else [*bs, *ms, *ks])
-    lb = grid.layout([name_b[d] for d in range(len(b.shape))], b.shape, [*bs, *ns, *ks] if tb else [*bs, *ks, *ns])
-    xa, xb = ctx.need(a, la), ctx.need(b, lb)
-    outs = [*bs, *ms, *ns]
-    partial, depth = grid.partial(ks, outs, [size[n] for n in outs], outs)
-    acc = "f32" if a.dtype in ("f32", "f16") else "s32"
-    var = ctx.var(partial, 4)
+    options = []
+    for form in forms:
+        for plan in plans(form.product, ctx.target, proportion):
+            grid, la, lb = _layouts(ctx, form, plan, names, size, sizes)
+            options.append((plan, [(form.rows.value, la), (form.weights.value, lb)], (form, grid)))
+    plan, wanted, (form, grid) = choose(ctx, node, options)
+    xa, xb = (ctx.need(value, layout) for value, layout in wanted)
+    col_kind = "n" if form.row_kind == "m" else "m"
+    bs, rs, cs, ks = names["b"], names[form.row_kind], names[col_kind], names["k"]
+    dims = [*bs, *names["m"], *names["n"]]
+    partial, depth = grid.partial(ks, dims, [size[n] for n in dims], [*bs, *rs, *cs])
+    var = ctx.var(partial, 2 if sums == "f16" else 4)
     flat = grid.flat
-    columns: list[Any] = [flat, *(grid.extent(names[kind]) for kind in "bmnk")]
+    columns: list[Any] = [flat, *(grid.extent(each) for each in (bs, rs, cs, ks))]
     columns += [Offset(xa.var, flat), Offset(xb.var, flat), Offset(var, flat)]
-    params = [DTYPE_NUMBER[a.dtype], int(ta), int(tb)]
+    turned = form.product.turned
+    params = [DTYPE_NUMBER[a.dtype], int(turned[0]), int(turned[1]), METHODS.index(plan.method), DTYPE_NUMBER[sums]]
     ctx.compute([RawGroup(registry.DOT, len(flat), params, columns)], [xa.var, xb.var], [var])
-    ctx.located[node.out] = finish(ctx, Located(var, partial), depth, acc, node.out)
+    ctx.located[node.out] = finish(ctx, Located(var, partial), depth, sums, node.out)
+
+
+def _layouts(
+    ctx: Context, form: _Form, plan: Plan, names: dict[str, list[Name]], size: dict[Name, int],
+    sizes: dict[str, tuple[int, ...]],
+) -> tuple[Grid, Layout, Layout]:  # fmt: skip
+    """The plan's grid of tiles and the operands' blocks on it."""
+    n_grain, k_grain = grains(form.product.dtype, form.product.partials, ctx.target)
+    col_kind = "n" if form.row_kind == "m" else "m"
+    parts = {"b": plan.parts.groups, form.row_kind: plan.parts.outer, col_kind: plan.parts.oc, "k": plan.parts.ic}
+    grain = {"b": 1, form.row_kind: 1, col_kind: n_grain, "k": k_grain}
+    cuts = {}
+    # Output channels last: the two tiles of a pair then want the same rows.
+    for kind in ("b", form.row_kind, "k", col_kind):
+        for name, p in zip(names[kind], spread_parts(sizes[kind], parts[kind]), strict=True):
+            cuts[name] = even(size[name], p, grain[kind] if len(names[kind]) == 1 else 1)
+    grid = Grid(cuts)
+    bs, rs, cs, ks = names["b"], names[form.row_kind], names[col_kind], names["k"]
+    turned = form.product.turned
+    found = []
+    for side, order in (
+        (form.rows, [*bs, *ks, *rs] if turned[0] else [*bs, *rs, *ks]),
+        (form.weights, [*bs, *cs, *ks] if turned[1] else [*bs, *ks, *cs]),
+    ):
+        shape = side.value.shape
+        found.append(grid.layout([side.names[d] for d in range(len(shape))], shape, order))
+    return grid, found[0], found[1]
 
 
 def finish(ctx: Context, here: Located, depth: int, acc: str, value: Value) -> Located:

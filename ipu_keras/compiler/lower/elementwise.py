@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,17 +14,18 @@ from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, Var, payload
 from ipu_keras.graph.ir import DTYPES, Node, Value
 from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.elementwise_model import convert_loop, loop
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS
 
 
 def lower_map(ctx: Context, node: Node) -> None:
     """One compute set; results lie as the chosen operand does."""
-    shape = node.results[0].shape
-    layout = _choose(ctx, node)
+    shape, dims_of = merged(node.results[0].shape, node.attrs["dims"])
+    layout = _choose(ctx, node, shape, dims_of)
     groups = groups_of(shape, layout.view)
     operands: list[Located] = []
     has: list[list[int]] = []
-    for value, dims in zip(node.inputs, node.attrs["dims"], strict=True):
+    for value, dims in zip(node.inputs, dims_of, strict=True):
         kept = [v for d in dims for v in groups[d]]
         has.append(kept)
         if len(kept) == len(layout.view):
@@ -46,41 +48,84 @@ def _result_var(ctx: Context, value: Value, layout: Layout, operands: list[Locat
     return ctx.var(layout, value.itemsize)
 
 
-def _choose(ctx: Context, node: Node) -> Layout:
-    """The layout to work in: a state's own if its new value is made here, else that of the largest operand."""
-    shape = node.results[0].shape
-    size = node.results[0].size
-    best: tuple[tuple[int, int], Layout] | None = None
+def merged(shape: tuple[int, ...], dims_of: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[list[int]]]:
+    """The shape with neighbours joined that each operand has both or none of, and the dimensions of each in it.
+
+    Rows of a product that are cut across the bounds of a batch then stay as they are.
+
+    Args:
+        shape: of the results.
+        dims_of: for each operand the dimensions that it has.
+
+    Example:
+        >>> merged((16, 128, 768), [(0, 1, 2), (2,)])
+        ((2048, 768), [[0, 1], [1]])
+    """
+    groups: list[list[int]] = []
+    for d in range(len(shape)):
+        if groups and all((d in dims) == (groups[-1][-1] in dims) for dims in dims_of):
+            groups[-1].append(d)
+        else:
+            groups.append([d])
+    sizes = tuple(math.prod(shape[d] for d in group) for group in groups)
+    return sizes, [[i for i, group in enumerate(groups) if group[0] in dims] for dims in dims_of]
+
+
+def _choose(ctx: Context, node: Node, shape: tuple[int, ...], dims_of: list[list[int]]) -> Layout:
+    """The layout to work in: the home of a state whose new value is made here, else where work and moves cost least.
+
+    Args:
+        shape, dims_of: the node's, with neighbours joined (`merged`).
+    """
+    candidates: list[Layout] = []
     state_home: Layout | None = ctx.scope.state_home(node)
-    candidates: list[tuple[int, Layout]] = [(2, state_home)] if state_home is not None else []
-    for value, dims in zip(node.inputs, node.attrs["dims"], strict=True):
-        if len(dims) == len(shape):
-            here = ctx.find(value)
-            if here is not None and here.layout.reps == 1:
-                candidates.append((0, here.layout))
-    for value in node.results:
-        hinted = ctx.hints.get(value)
-        if hinted is not None:
-            here = ctx.find(hinted)
-            if here is not None:
-                candidates.append((1, here.layout))
-    for rank, layout in candidates:
-        view = common_view(layout.view, shape)
-        fine = None if view is None else squeeze(layout).refined(view)
-        if fine is None or _unbalanced(ctx, fine, size):
+    if state_home is not None:
+        fine = _fits(ctx, state_home, shape)
+        if fine is not None:
+            return fine
+    full = [v for v, dims in zip(node.inputs, dims_of, strict=True) if len(dims) == len(shape)]
+    lies = {value: ctx.find(value) for value in full}
+    candidates += [here.layout for here in lies.values() if here is not None and here.layout.reps == 1]
+    hints = [ctx.find(hint) for hint in (ctx.hints.get(value) for value in node.results) if hint is not None]
+    candidates += [here.layout for here in hints if here is not None]
+    best: tuple[float, Layout] | None = None
+    for layout in candidates:
+        fine = _fits(ctx, layout, shape)
+        if fine is None:
             continue
-        score = (rank, int(np.count_nonzero(fine.flat_sizes)))
-        if best is None or score > best[0]:
-            best = (score, fine)
-    if best is not None:
-        return best[1]
-    return squeeze(spread(shape, node.results[0].itemsize, ctx.target.tiles))
+        moves = [v.itemsize for v, here in lies.items() if here is not None and here.layout.key != layout.key]
+        moves += [node.results[0].itemsize for here in hints if here is not None and here.layout.key != layout.key]
+        cost = _price(ctx, node, fine.max_block, moves)
+        if best is None or cost < best[0]:
+            best = (cost, fine)
+    even = squeeze(spread(shape, node.results[0].itemsize, ctx.target.tiles))
+    if best is None:
+        return even
+    moves = [v.itemsize for v, here in lies.items() if here is not None]
+    # What comes next is likely to want its operand where it was: to move pays only if it saves a good part.
+    return even if 1.5 * _price(ctx, node, even.max_block, moves) < best[0] else best[1]
 
 
-def _unbalanced(ctx: Context, layout: Layout, size: int) -> bool:
-    """Whether a few tiles would do work that many could share."""
-    ideal = -(-size // ctx.target.tiles)
-    return layout.max_block > max(8 * ideal, 2048)
+def _fits(ctx: Context, layout: Layout, shape: tuple[int, ...]) -> Layout | None:
+    """A layout as one of an array of some shape, if its cuts allow that and all tiles have work."""
+    view = common_view(layout.view, shape)
+    fine = None if view is None else squeeze(layout).refined(view)
+    ideal = -(-math.prod(shape) // ctx.target.tiles)
+    return fine if fine is not None and fine.max_block <= max(8 * ideal, 2048) else None
+
+
+def _price(ctx: Context, node: Node, block: int, moved: Sequence[int]) -> float:
+    """Rough cycles of a node on the fullest tile, with the exchange of operands of some element sizes."""
+    target = ctx.target
+    mine = -(-block // target.workers)
+    work = sum(cycles / per for cycles, per in (_loop(*each[:3]) for each in node.attrs["body"]))
+    exchange = sum(moved) * block / target.exchange_bytes_per_cycle
+    return target.workers * mine * work + exchange + (target.sync_cycles if moved else 0)
+
+
+def _loop(op: str, source: str, result: str) -> tuple[float, float]:
+    """Cycles and elements of an operation's inner loop."""
+    return convert_loop(result, source)[1:] if op == "convert" else loop(op, source)[:2]
 
 
 def emit_map(

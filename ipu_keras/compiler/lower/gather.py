@@ -16,7 +16,7 @@ from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
 from ipu_keras.compiler.lower.reduce import combine_partials, region_op
-from ipu_keras.compiler.plan.dot import spread_parts
+from ipu_keras.compiler.plan.splits import spread_parts
 from ipu_keras.graph.elementwise import BINARY
 from ipu_keras.graph.ir import Node, Value
 from ipu_runtime.codelets import registry

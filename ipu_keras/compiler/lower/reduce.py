@@ -7,21 +7,21 @@ through an intermediate stage, as poplibs' multi-stage reduction does (hardware.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ipu_keras.compiler.layout import Layout, common_view, even, squeeze
+from ipu_keras.compiler.layout import Ints, Layout, common_view, even, squeeze
 from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.elementwise import emit_map, merged
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, Var, payload
 from ipu_keras.compiler.move import Line
+from ipu_keras.compiler.plan.reduction import runs, stages
 from ipu_keras.graph.elementwise import ELEMENTWISE
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS, REDUCTIONS
-
-STAGE = 32
-"""Most partials that one tile reduces in one stage."""
 
 _IDENTITY: dict[str, Any] = {"add": 0, "multiply": 1, "or": 0, "xor": 0}
 
@@ -75,8 +75,9 @@ def lower_reduce(ctx: Context, node: Node) -> None:
     if x.size == 0:
         _empty(ctx, node, start)
         return
-    here, groups = ctx.shaped(x)
-    reduced = [v for d in node.attrs["dims"] for v in groups[d]]
+    shape, (gone,) = merged(x.shape, [node.attrs["dims"]])
+    here, groups = ctx.shaped(x, shape=shape)
+    reduced = [v for d in gone for v in groups[d]]
     bits = payload(start.node.attrs["value"], start.dtype) if start.node.op == "constant" else None
     first = bits if bits is not None else identity_bits(op, x.dtype)
     result = reduce_located(ctx, here, reduced, op, x.dtype, first, ctx.scope.wanted(node.out))
@@ -95,8 +96,6 @@ def _empty(ctx: Context, node: Node, start: Value) -> None:
 
 def _combine(ctx: Context, node: Node, op: str, start: Value) -> None:
     """out = op(start, out) for a start value known only at run time."""
-    from ipu_keras.compiler.lower.elementwise import emit_map
-
     here = ctx.located[node.out]
     layout = here.layout
     first = ctx.need(start, layout.keep([]))
@@ -205,13 +204,15 @@ def combine_partials(
     from ipu_keras.graph.ir import DTYPES
 
     size = DTYPES[dtype].itemsize
+    left = 0
     while n_cut:
         layout = here.layout
         depth = math.prod(layout.view[:n_cut])
         merged = merge_front(layout, n_cut)
-        if depth > STAGE:
-            parts = math.ceil(math.sqrt(depth))
-            target = regroup(merged, parts)
+        left = (left - 1 or 1) if left else stages(depth, layout.max_block, size, ctx.target)
+        if left > 1:
+            parts = int(runs(depth, left))
+            target = regroup(merged, parts, size)
             moved = ctx.move(Located(here.var, merged), target, size)
             partial, cut = without(target, [0])
             var = ctx.var(partial, size)
@@ -254,12 +255,79 @@ def merge_front(layout: Layout, n: int) -> Layout:
     )
 
 
-def regroup(layout: Layout, parts: int) -> Layout:
-    """The first dimension cut into `parts` runs, each on the tile of its first element; blocks keep their shape."""
+def regroup(layout: Layout, parts: int, size: int) -> Layout:
+    """The first dimension cut into `parts` runs; each run's tiles share the block, at least 64 B each.
+
+    Args:
+        layout: partial sums, the first dimension cut to single elements.
+        parts: runs.
+        size: bytes of an element.
+    """
     starts, stops = even(layout.view[0], parts)
-    return Layout(
-        layout.view, [starts, *layout.starts[1:]], [stops, *layout.stops[1:]], layout.tiles[starts], layout.order
-    )
+    order = [d - 1 for d in layout.order if d > 0]
+    shares = _shares(layout.starts[1:], layout.stops[1:], order, int((stops - starts).min()), size)
+    kept = _finer(layout.starts[1:], layout.stops[1:], shares, order)
+    tiles = layout.tiles[starts[:, None] + np.arange(math.prod(shares.values()))]
+    tiles = _beside(tiles[..., 0], 1, shares)[..., None]
+    return Layout(layout.view, [starts, *kept[0]], [stops, *kept[1]], tiles, layout.order)
+
+
+GRAIN = 8
+"""Elements that stay together when the innermost dimension of a block is cut: poplibs keeps channels in such groups."""
+
+
+def _shares(
+    starts: Sequence[Ints], stops: Sequence[Ints], order: Sequence[int], tiles: int, size: int
+) -> dict[int, int]:
+    """Into how many pieces each dimension of a block is cut, so that the tiles with its partial sums have one each.
+
+    The outermost dimensions in memory first, so that pieces are contiguous; no piece is below 64 B.
+
+    Args:
+        starts, stops: intervals of each dimension.
+        order: memory order of the dimensions.
+        tiles: that hold partial sums of a block.
+        size: bytes of an element.
+    """
+    extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
+    left = max(1, min(tiles, math.prod(int(e.max()) for e in extents) * size // 64))
+    found: dict[int, int] = {}
+    for d in order:
+        most = int(extents[d].min())
+        pieces = max(1, min(left, most // GRAIN if d == order[-1] and len(order) > 1 else most))
+        if pieces > 1:
+            found[d] = pieces
+            left //= pieces
+    return found
+
+
+def _finer(
+    starts: Sequence[Ints], stops: Sequence[Ints], pieces: dict[int, int], order: Sequence[int]
+) -> tuple[list[Ints], list[Ints]]:
+    """Intervals cut into so many pieces each; those of the innermost dimension are of whole grains but for the last."""
+    firsts, lasts = list(starts), list(stops)
+    for d, count in pieces.items():
+        grain = GRAIN if d == order[-1] and len(order) > 1 else 1
+        length = (stops[d] - starts[d])[:, None]
+        units = -(-length // grain)
+        edges = starts[d][:, None] + np.minimum(np.arange(count + 1) * units // count * grain, length)
+        firsts[d], lasts[d] = edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)
+    return firsts, lasts
+
+
+def _beside(tiles: Ints, axis: int, pieces: dict[int, int]) -> Ints:
+    """Tiles of each block's pieces, [..., pieces, grid...], as the tiles of the finer grid."""
+    shape = tiles.shape
+    split = tiles.reshape([*shape[:axis], *pieces.values(), *shape[axis + 1 :]])
+    grid = len(shape) - axis - 1
+    places = {d: axis + i for i, d in enumerate(pieces)}
+    axes, merged_shape = list(range(axis)), list(shape[:axis])
+    for d in range(grid):
+        axes.append(axis + len(pieces) + d)
+        if d in places:
+            axes.append(places[d])
+        merged_shape.append(shape[axis + 1 + d] * pieces.get(d, 1))
+    return np.ascontiguousarray(split.transpose(axes)).reshape(merged_shape)
 
 
 def scatter(ctx: Context, layout: Layout, size: int, wanted: Layout | None) -> Layout:
@@ -279,16 +347,9 @@ def scatter(ctx: Context, layout: Layout, size: int, wanted: Layout | None) -> L
     tiles = layout.tiles[..., 0]
     if not kept_view:
         return Layout((), [], [], tiles[:1])
-    # Cut the longest kept dimension of each block further, one piece for each partial's tile.
-    ext = [int((b - a).min()) for a, b in zip(starts, stops, strict=True)]
-    best = int(np.argmax(ext))
-    block = math.prod(int((b - a).max()) for a, b in zip(starts, stops, strict=True)) * size
-    parts = max(1, min(depth, ext[best], block // 64))
-    e = stops[best] - starts[best]
-    edges = starts[best][:, None] + (np.arange(parts + 1) * e[:, None]) // parts
-    starts[best], stops[best] = edges[:, :-1].reshape(-1), edges[:, 1:].reshape(-1)
-    picked = np.moveaxis(tiles[:parts], 0, best + 1)
-    shape = list(layout.grid[1:])
-    shape[best] *= parts
+    # Cut the kept dimensions of each block further, one piece for each partial's tile.
     order = tuple(d - 1 for d in layout.order if d > 0)
-    return Layout(kept_view, starts, stops, np.ascontiguousarray(picked).reshape([*shape, 1]), order)
+    shares = _shares(starts, stops, order, depth, size)
+    starts, stops = _finer(starts, stops, shares, order)
+    tiles = _beside(tiles[: math.prod(shares.values())], 0, shares)
+    return Layout(kept_view, starts, stops, tiles[..., None], order)

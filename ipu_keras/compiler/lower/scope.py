@@ -100,10 +100,15 @@ class Scope:
         """How often a value is used."""
         return len(self.users.get(value, ())) + self.graph.outputs.count(value)
 
+    def has_copy(self, value: Value, layout: Layout) -> bool:
+        """Whether a copy that a node just before had serves again."""
+        made = self._copies.get(value)
+        return made is not None and made[1].layout.key == layout.key and self.now - made[0] <= NEAR
+
     def copy(self, value: Value, here: Located, layout: Layout) -> Located:
         """The value moved to another layout; a copy that a node just before had (queries and keys) serves again."""
         made = self._copies.get(value)
-        if made is not None and made[1].layout.key == layout.key and self.now - made[0] <= NEAR:
+        if made is not None and self.has_copy(value, layout):
             self.ctx.held.add(made[1].var)
             return made[1]
         found = self.ctx.move(here, layout, value.itemsize)

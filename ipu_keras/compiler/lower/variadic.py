@@ -13,7 +13,8 @@ from ipu_keras.compiler.layout import Layout, spread, squeeze
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import encode
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, payload
-from ipu_keras.compiler.lower.reduce import STAGE, in_front, kept_and_reduced, merge_front, regroup, scatter, without
+from ipu_keras.compiler.lower.reduce import in_front, kept_and_reduced, merge_front, regroup, scatter, without
+from ipu_keras.compiler.plan.reduction import most_stages, runs
 from ipu_keras.errors import PlanError
 from ipu_keras.graph.elementwise import kernel_op
 from ipu_keras.graph.ir import Graph, Node, Value
@@ -42,16 +43,18 @@ def lower_variadic(ctx: Context, node: Node) -> None:
     partial, cut = without(layout, reduced)
     located = vertex.emit(layout, reduced, located, partial)
     n_cut = len(cut)
+    left = 0
     while n_cut:
         merged = merge_front(partial, n_cut)
-        parts = merged.view[0]
-        if parts > STAGE:
-            target = regroup(merged, math.ceil(math.sqrt(parts)))
+        depth, size = merged.view[0], arrays[0].itemsize
+        left = (left - 1 or 1) if left else int(most_stages(depth))
+        if left > 1:
+            target = regroup(merged, int(runs(depth, left)), size)
             partial, cut = without(target, [0])
             n_cut = len(cut)
         else:
-            partial = scatter(ctx, merged, arrays[0].itemsize, None)
-            target = in_front(partial, parts)
+            partial = scatter(ctx, merged, size, None)
+            target = in_front(partial, depth)
             n_cut = 0
         moved = [
             ctx.move(Located(here.var, merged), target, a.itemsize) for here, a in zip(located, arrays, strict=True)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ipu_keras.compiler.passes.builder import Builder, Rule, const_of, rebuild
+from ipu_keras.compiler.passes.softmax import rewrite_softmax
 from ipu_keras.graph.elementwise import ELEMENTWISE, evaluate
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 
@@ -277,7 +278,7 @@ for _op in ELEMENTWISE:
 RULES["add"].append(_add)
 RULES["subtract"].append(_subtract)
 RULES["multiply"].append(_multiply)
-RULES["divide"].append(_divide)
+RULES["divide"] += [_divide, rewrite_softmax]
 RULES["power"].append(_power)
 RULES["convert"].insert(0, _convert)
 for _rules in RULES.values():

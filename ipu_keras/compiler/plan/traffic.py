@@ -1,0 +1,68 @@
+"""What an exchange of planned copies costs, by the rules that time the program's exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_keras.compiler.move import Rows
+from ipu_keras.target import Target
+from ipu_runtime.codelets.copy_model import FRAGMENT_BYTES, phases, traffic
+from ipu_runtime.codelets.model import product
+
+
+def score(cycles: Any, code_bytes: Any, target: Target) -> Any:
+    """What a choice goes by: cycles, and exchange code, which is there always, at the price of `Target.fragment_price`.
+
+    Args:
+        cycles: of the choice.
+        code_bytes: of exchange code on a tile.
+        target: the chip.
+    """
+    return cycles + code_bytes * max(0.0, target.fragment_price - target.fragment_cycles) / FRAGMENT_BYTES
+
+
+class Cost(NamedTuple):
+    """Cycles of exchanges, and bytes of code on the tile that receives the most fragments."""
+
+    cycles: int
+    code_bytes: int
+
+
+def exchange_cost(moves: Sequence[tuple[Rows, int]], target: Target) -> Cost:
+    """Cost of one exchange with its sync and what is put in order before and after it.
+
+    Args:
+        moves: copies, and bytes of their elements.
+        target: the chip.
+    """
+    parts = []
+    for rows, size in moves:
+        count = len(rows)
+        if count:
+            origin = np.broadcast_to(rows.src_off, count) * size
+            nbytes = product(rows.counts, count) * size
+            parts.append(
+                traffic(
+                    rows.src_tile,
+                    rows.dst_tile,
+                    origin,
+                    [*rows.counts, *rows.src_strides],
+                    nbytes,
+                    rows.crossing(size, target.fragment_price),
+                    size,
+                    target.tiles,
+                    target.memcpy_bytes_per_cycle,
+                )
+            )
+    if not parts:
+        return Cost(0, 0)
+    pieces = np.sum([part.pieces for part in parts], 0)
+    return Cost(phases(parts, target).total, FRAGMENT_BYTES * int(pieces.max(initial=0)))
+
+
+def total_cost(costs: Sequence[Cost]) -> Cost:
+    """Exchanges one after another."""
+    return Cost(sum(c.cycles for c in costs), sum(c.code_bytes for c in costs))
