@@ -237,7 +237,7 @@ def test_philox_counts_its_operations():
     # A round: two 32 x 32 -> 64 products of four multiplies and seven additions or shifts each, two key additions
     # [unvalidated]. 48 words: 8 a worker, two blocks of ten rounds.
     group = GroupView(registry.PHILOX, 1, np.array([1, 1, 1]), [np.array([v]) for v in (0, 0, 48, 0, 32)])
-    assert registry.MODELS[registry.PHILOX].cycles(group, None).tolist() == [11 + 6 * (24 + 2 * 10 * 24)]
+    assert registry.MODELS[registry.PHILOX].cycles(group, Target()).tolist() == [11 + 6 * (24 + 2 * 10 * 24)]
     ((name, cycles),) = vertices(lambda x: tf.cast(x, "int64"), zeros(12, dtype="int32"))
     assert (name, cycles) == ("map", 12 + 6 * (18 + 3 + 2 * 5))  # 64-bit words: 3 + 5 an element
 

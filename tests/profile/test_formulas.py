@@ -278,6 +278,13 @@ def test_pooling_of_halves():
     assert found == [("reduceWindow", 13 + 6 * (20 + 13 + 2 * 2 * (4 + 3 * 9)))]
 
 
+def test_sort():
+    # 3.10, of one worker (so six times as long, section 2): 7 lines are two turns; a value beside the key: 16 for 8.
+    assert cycles_of(registry.SORT, [1, 0, 0, 0, 0, 4], [0, 7, 64, 0, 0]) == 2 * 6 * 8 * (19 * 64 * 6 + 6 * 64 + 2)
+    pair = cycles_of(registry.SORT, [2, 0, 0, 0, 0, 4, 4], [0, 6, 100, 0, 0, 0, 0])
+    assert pair == 6 * 16 * (19 * 100 * 6 + 6 * 100 + 2)
+
+
 def test_branch():
     # 3.12: the predicate, one word, is exchanged from one tile to all: 1 + 3 for its fragment + 30 of pipeline fill.
     assert cycles_of(registry.BRANCH, [0], [0, 0]) == 1 + 3 + 30
