@@ -75,10 +75,15 @@ def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
+def _part(cost: Cost, *names: str) -> str:
+    """The share of some parts."""
+    return f"{100 * sum(cost.parts[name] for name in names) / cost.cycles:.0f} %"
+
+
 def _shares(cost: Cost) -> str:
     """Where the cycles go, dearest first."""
-    parts = sorted(cost.parts.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {cycles / cost.cycles:.0%}" for name, cycles in parts if cycles >= 0.005 * cost.cycles)
+    parts = sorted(cost.parts, key=lambda name: -cost.parts[name])
+    return ", ".join(f"{name} {_part(cost, name)}" for name in parts if cost.parts[name] >= 0.005 * cost.cycles)
 
 
 # ---- 1 to 3: dense products ----
@@ -96,7 +101,7 @@ def dense(row: int) -> Section:
         cost = p.cost()
         rate, parts = p.tflops(cost.cycles), cost.parts
         what = f"{'fp16, half partials' if p.dtype == 'f16' else 'fp32'}: m = k = {p.k:,}, n = {p.n:,}"
-        why = _WHY.get(p, f"AMP vertices {parts['products'] / cost.cycles:.0%} of the cycles")
+        why = _WHY.get(p, f"AMP vertices {_part(cost, 'products')} of the cycles")
         lines.append(
             Line(row, what, f"{p.published:.0f} TFLOP/s", f"{_rate(rate)} TFLOP/s", rate / p.published, why, 0.25)
         )
@@ -326,11 +331,11 @@ def resnet() -> Section:
                 return model, tf.TensorSpec((batch, 224, 224, 3), tf.float16)
 
             cost = network_cost(make, "c600")
-            ours, parts = batch / cost.seconds, cost.parts
+            ours = batch / cost.seconds
             name = "norms folded" if folded else "Keras's own, with batch norms"
-            why = f"products {parts['products'] / cost.cycles:.0%}, exchange {_exchange(cost):.0%} of the cycles"
+            why = f"products {_part(cost, 'products')}, exchange {_part(cost, 'wire', 'in order')} of the cycles"
             if not folded:
-                why = f"norms are operations: element-wise {parts['element-wise'] / cost.cycles:.0%} of the cycles"
+                why = f"norms are operations: element-wise {_part(cost, 'element-wise')} of the cycles"
             lines.append(
                 Line(10, f"ResNet-50, fp16, batch {batch}, {name}", f"{published:,} images/s", f"{_n(ours)} images/s",
                      ours / published, why, 0.35 if folded else None)
@@ -359,7 +364,7 @@ def bert() -> Section:
     ):
         cost = network_cost(make, "c600")
         ours = batch / cost.seconds
-        why = f"products {cost.parts['products'] / cost.cycles:.0%}, exchange {_exchange(cost):.0%} of the cycles"
+        why = f"products {_part(cost, 'products')}, exchange {_part(cost, 'wire', 'in order')} of the cycles"
         lines.append(
             Line(11, f"BERT-Base, sequence 128, fp16, batch {batch}{name}", f"{published:,} samples/s",
                  f"{_n(ours)} samples/s", ours / published, why, bound)
@@ -374,11 +379,6 @@ _ABOUT_BERT = (
     "their own. Keras computes the norms in fp32, and so does this. Partial sums are in half precision, no host stream "
     "is counted. KerasHub's backbone has GELU by the error function, makes its mask from the padding, and a pooler."
 )
-
-
-def _exchange(cost: Cost) -> float:
-    """Share of the exchanges, with what they put in order."""
-    return (cost.parts["wire"] + cost.parts["in order"]) / cost.cycles
 
 
 # ---- the others ----
