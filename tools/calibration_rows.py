@@ -348,9 +348,10 @@ _ABOUT_RESNET = (
     "224 x 224, partial sums in half precision, synthetic data: no host stream is counted. The vendor's inference "
     "compiler folds batch norms into the convolutions, so the network is `keras.applications.ResNet50` with "
     "convolutions that have a bias and an activation, and sums, and no norms. Its second form, Keras's own, is what a "
-    "user's script runs. *In order* is the rearranging of data on the tiles before and after an exchange. Convolutions "
-    "take more than the AMPs' peak since few images leave each tile few points for a load of weights, and channels "
-    "fill whole blocks; what they exchange comes on top, because nothing overlaps."
+    "user's script runs: Keras computes norms of fp16 in fp32, two conversions, a multiplication and an addition for "
+    "each element. *In order* is the rearranging of data on the tiles before and after an exchange. Convolutions take "
+    "more than the AMPs' peak since few images leave each tile few points for a load of weights, and channels fill "
+    "whole blocks; what they exchange comes on top, because nothing overlaps."
 )
 
 

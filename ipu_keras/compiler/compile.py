@@ -21,7 +21,7 @@ from ipu_keras.compiler.passes.narrow import narrow_feeds
 from ipu_keras.errors import GraphError, UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
 from ipu_keras.graph.ir import Graph
-from ipu_keras.profile.memory import memory_report
+from ipu_keras.profile.memory import MemoryReport, memory_report
 from ipu_keras.target import Target, resolve
 from ipu_runtime.program import Program
 
@@ -93,10 +93,15 @@ def _program(
         made_for = dataclasses.replace(chip, fragment_price=FRAGMENT_PRICES[effort])
         program = Entry(graph, made_for, opts, states, names, name, wide).program()
         report = memory_report(program)
-        if report.fits:
+        if report.fits or not _code_is_too_much(report):
             break
     check_memory(program, opts["allow_out_of_memory"], report)
     return program
+
+
+def _code_is_too_much(report: MemoryReport) -> bool:
+    """Whether a program that does not fit could, if exchanges had little code."""
+    return bool((report.by_tile - report.fixed["internalExchangeCode"]).max() <= report.limit)
 
 
 def _unsupported(name: str, items: list[str]) -> UnsupportedError:

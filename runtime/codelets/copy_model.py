@@ -32,7 +32,7 @@ def runs(g: GroupView) -> Ints:
     return np.where(inner, outer, outer * g.col(1 + 3 * nd))
 
 
-def in_pairs(what: Ints, dst: Ints) -> NDArray[np.float64]:
+def in_pairs(what: NDArray[np.uint64], dst: Ints) -> NDArray[np.float64]:
     """For each copy its share of the receiver's time on the wire: a half where both tiles of a pair listen to it.
 
     Tiles 2 i and 2 i + 1 are a pair: their numbers are ours, the chip pairs tile and tile XOR 2 (hardware.md 1.4).
@@ -42,7 +42,7 @@ def in_pairs(what: Ints, dst: Ints) -> NDArray[np.float64]:
         dst: the receiving tiles.
     """
     share = np.ones(len(what))
-    key = what * (int(dst.max(initial=0)) // 2 + 1) + (dst >> 1)
+    key = _mixed(what, [dst >> 1])
     order = np.argsort(key, kind="stable")
     key, to = key[order], dst[order]
     same = (key[1:] == key[:-1]) & (to[1:] != to[:-1])
@@ -178,7 +178,8 @@ def traffic(
     Args:
         src, dst: tiles.
         origin: place of the source's first byte on its tile.
-        shape: counts and strides on the source's side; with the origin they say which bytes are meant.
+        shape: strides on the source's side and all counts but the outermost; with the origin they say which stream of
+            bytes is meant.
         nbytes: bytes.
         how: how they cross.
         itemsize: bytes of an element.
@@ -187,28 +188,33 @@ def traffic(
     """
     far = src != dst
     s, d, n = src[far], dst[far], nbytes[far]
-    first, what = np.unique(_bytes_meant(s, origin[far], [a if len(a) == 1 else a[far] for a in shape]), True, True)[1:]
+    stream = _mixed(((s << 32) | origin[far]).astype(np.uint64), [a if len(a) == 1 else a[far] for a in shape])
+    first, which = np.unique(stream, True, True)[1:]
+    # Whoever wants only the beginning of a stream listens to the same one.
+    most = np.zeros(len(first), np.int64)
+    np.maximum.at(most, which, n)
     # hardware.md 3.8: an on-tile copy of one run at 8 B a cycle.
     plain = np.where(far | (how.local > 0), 0, nbytes / memcpy)
     return Traffic(
-        np.bincount(d, n * in_pairs(what, d), tiles),
+        np.bincount(d, n * in_pairs(_mixed(stream, [n]), d), tiles),
         np.bincount(d, n, tiles),
         np.bincount(dst, how.fragments, tiles),
-        np.bincount(s[first], n[first], tiles),
-        np.bincount(s[first], -(-n[first] // 256), tiles),
+        np.bincount(s[first], most, tiles),
+        np.bincount(s[first], -(-most // 256), tiles),
         np.bincount(src, rearrange_cycles(how.before, itemsize), tiles),
         np.bincount(dst, plain + rearrange_cycles(how.after + how.local, itemsize), tiles),
     )
 
 
-def _bytes_meant(src: Ints, origin: Ints, shape: Sequence[Ints]) -> Ints:
-    """A number for each copy that is equal for copies of the same bytes."""
-    found = (src << 32) | origin
-    for values in shape:
+def _mixed(keys: NDArray[np.uint64], more: Sequence[Ints]) -> NDArray[np.uint64]:
+    """Keys that differ also where one of some columns does (but once in 2^64)."""
+    found = keys
+    for values in more:
         if len(values) > 1:
-            _, which = np.unique(values, return_inverse=True)
-            _, found = np.unique(found, return_inverse=True)
-            found = found * (int(which.max(initial=0)) + 1) + which
+            # Mixed first: the next column's small numbers must not meet the last one's.
+            found = found * np.uint64(0x9E3779B97F4A7C15)
+            found = (found ^ (found >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            found = found ^ (found >> np.uint64(32)) ^ values.astype(np.uint64)
     return found
 
 
@@ -251,7 +257,7 @@ def traffic_of(g: GroupView, tiles: int, rates: Any) -> Traffic:
     """The same for a group of a program."""
     size = int(g.params[1])
     nd = int(g.params[0])
-    shape = [g.col(4 + side + 3 * d) for d in range(nd) for side in (0, 2)]
+    shape = [g.col(6 + 3 * d) for d in range(nd)] + [g.col(4 + 3 * d) for d in range(1, nd)]
     return traffic(
         np.broadcast_to(g.col(0), g.rows), np.broadcast_to(g.col(1), g.rows), np.broadcast_to(g.col(2), g.rows) * size,
         shape, elements(g) * size, crossing_of(g, rates.fragment_price), size, tiles, int(rates.memcpy_bytes_per_cycle),

@@ -183,7 +183,7 @@ class Context:
                 continue
             if self.scope is not None and self.scope.has_copy(value, layout):
                 continue
-            for stage, (rows, _) in zip(stages[::-1], self.route(here, layout, value.itemsize)[::-1], strict=False):
+            for stage, (rows, _) in zip(stages, self.route(here, layout, value.itemsize), strict=False):
                 stage.append((rows, value.itemsize))
         return total_cost([exchange_cost(stage, self.target) for stage in stages if stage])
 

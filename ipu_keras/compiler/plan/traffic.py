@@ -49,7 +49,7 @@ def exchange_cost(moves: Sequence[tuple[Rows, int]], target: Target) -> Cost:
                     rows.src_tile,
                     rows.dst_tile,
                     origin,
-                    [*rows.counts, *rows.src_strides],
+                    [*rows.src_strides, *rows.counts[1:]],
                     nbytes,
                     rows.crossing(size, target.fragment_price),
                     size,
