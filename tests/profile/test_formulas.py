@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_keras.profile.cycles import step_cycles
 from ipu_keras.target import Target
 from ipu_runtime.codelets import amp_model, registry
 from ipu_runtime.codelets.amp_model import Amp
 from ipu_runtime.codelets.reduce_model import reduce_add_cycles
 from ipu_runtime.opcodes import DTYPE_NUMBER, OPS
-from ipu_runtime.program import GroupView
-from tests.profile.programs import vertices, zeros
+from ipu_runtime.program import BRANCH, GroupView
+from tests.profile.programs import program_of, vertices, zeros
 
 HALF = Amp("f16", "f16", 16, 8, 6)  # 16 units x 32 B at 8 B a cycle: 64 cycles of weights
 MIXED = Amp("f16", "f32", 8, 8, 6)  # 8 units: 32
@@ -286,5 +287,6 @@ def test_sort():
 
 
 def test_branch():
-    # 3.12: the predicate, one word, is exchanged from one tile to all: 1 + 3 for its fragment + 30 of pipeline fill.
-    assert cycles_of(registry.BRANCH, [0], [0, 0]) == 1 + 3 + 30
+    # 3.12: the predicate, one word, is exchanged from one tile to all behind a sync: 1 + 3 for its fragment + 30.
+    (step,) = step_cycles(program_of(BRANCH, [(registry.BRANCH, [0], [[0], [0]])], Target("four", tiles=4)))
+    assert (step.exchange, step.sync, step.compute) == (1 + 3 + 30, 117, 0)
