@@ -377,8 +377,9 @@ def bert() -> Section:
 _ABOUT_BERT = (
     "The encoder is written with Keras: twelve layers of 768 features and 12 heads, a vocabulary of 30,522, norms "
     "after the sums, GELU in its tanh form, an additive mask as an input, queries, keys and values as products of "
-    "their own. Keras computes the norms in fp32, and so does this. Partial sums are in half precision, no host stream "
-    "is counted. KerasHub's backbone has GELU by the error function, makes its mask from the padding, and a pooler."
+    "their own. Keras computes the norms in fp32, and so does this. Partial sums are in half precision, no host "
+    "stream is counted. KerasHub's backbone makes its mask from the padding, has its products as einsums, and a "
+    "pooler."
 )
 
 
