@@ -41,7 +41,8 @@ cdef struct Shape:
 
 cdef inline void panel_product(const Shape *c, const float *panel, const float *w, char *y, long first, long count,
                                bint turned) noexcept nogil:
-    # Results `first` to `first + count` of all rows; a block of input channels does not cross a tap.
+    # Results `first` to `first + count` of all rows. A block of input channels does not cross a tap; with the batch
+    # last taps follow one another within a channel, and blocks run over both.
     if c.narrow:
         gemm_f16(panel, w, c.wide, y + first * c.oc * 2, <int>count, <int>c.oc, <int>c.k,
                  <int>(c.k if turned or c.ic == 0 else c.ic), turned, False, c.table)
