@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ipu_keras.frontend.counter import executions
 
 if TYPE_CHECKING:
-    from ipu_keras import errors, hlo
+    from ipu_keras import config, errors, hlo
     from ipu_keras.debug import compare, rerun
     from ipu_keras.keras.analyse import analyse
     from ipu_keras.keras.programs import executable
@@ -32,6 +32,7 @@ __all__ = [
     "__version__",
     "analyse",
     "compare",
+    "config",
     "errors",
     "executable",
     "executions",
@@ -39,7 +40,7 @@ __all__ = [
     "rerun",
 ]
 
-_MODULES = ("errors", "hlo", "jax", "target")
+_MODULES = ("config", "errors", "hlo", "jax", "target")
 _NAMES = {
     "IPUStrategy": "ipu_keras.keras.strategy",
     "IPUStrategyV1": "ipu_keras.keras.strategy",

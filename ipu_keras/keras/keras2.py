@@ -108,7 +108,7 @@ def _make(model: Any, kind: str, force: bool) -> Any:
         raise ModeError(NO_EAGER)
     name = f"{kind}_function"
     current = getattr(model, name)
-    if current is None or force:
+    if current is None or force or getattr(current, "outdated", False):
         current = _Predict(model, kind) if kind == "predict" else _Step(model, kind)
         setattr(model, name, current)
     return current

@@ -183,7 +183,7 @@ def model_class(strategy: IPUStrategy, kind: type, cache: dict[type, type]) -> t
 
 def _make_generate_function(self: Any) -> Any:
     """Makes the function that runs keras-hub's `generate_step`, loop and all, on the device."""
-    if self.generate_function is None:
+    if self.generate_function is None or getattr(self.generate_function, "outdated", False):
         self.generate_function = GenerateFunction(self)
     return self.generate_function
 
@@ -191,7 +191,7 @@ def _make_generate_function(self: Any) -> Any:
 def _make(model: Any, kind: str, force: bool) -> Any:
     attribute = f"{kind}_function"
     current = getattr(model, attribute)
-    if current is not None and not force:
+    if current is not None and not force and not getattr(current, "outdated", False):
         return current
     own = adapter.overridden(model._ipu_base)
     if f"make_{kind}_function" in own:

@@ -83,6 +83,14 @@ class FunctionRunner:
         program, arrays = self.program(args, kwargs)
         return program.pack(program.run([a[None] for a in arrays], 1), first_step)
 
+    def outdated(self, strategy: Any) -> bool:
+        """Whether its programs are for another chip or other options than the strategy has now.
+
+        Args:
+            strategy: the strategy.
+        """
+        return self._how[:2] != (strategy.target, strategy.options)
+
     def program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[np.ndarray]]:
         """The program for these arguments, and the arrays among them that are sent to it.
 
@@ -217,6 +225,7 @@ class GenerateFunction:
         strategy = model._ipu_strategy
         self._function = tf.function(model.generate_step)
         how = (strategy.target, strategy.options, strategy.engine_options)
+        self._strategy = strategy
         self._runner = FunctionRunner(self._function, *how, model, strategy.execute)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -227,6 +236,11 @@ class GenerateFunction:
             kwargs: of `generate_step`.
         """
         return self._runner(args, kwargs)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether it is for another chip or other options than the strategy has now."""
+        return self._runner.outdated(self._strategy)
 
     @property
     def latest(self) -> Program | None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import one_device_strategy
 
 from ipu_keras.compiler.executable import Executable
+from ipu_keras.config import system
 from ipu_keras.errors import ConfigError, DataError
 from ipu_keras.frontend.abstract import abstract_variables
 from ipu_keras.keras import adapter, keras2
@@ -39,8 +40,10 @@ class IPUStrategy(tf.distribute.Strategy):
         cpu_device: host device for initial values.
         enable_dataset_iterators: accepted; ``iter(dataset)`` in the scope gives TensorFlow's own iterator.
         enable_keras_extensions: False leaves models created in the scope plain Keras models.
-        target: the chip, a name such as ``"gc200"`` or an ``ipu_keras.target.Target``.
-        options: options of the compiler.
+        target: the chip, a name such as ``"gc200"`` or an ``ipu_keras.target.Target``. None for the chip and the
+            compiler's options of the configured system (``ipu_keras.config``), or a GC200 while nothing is configured.
+            That may change while the strategy exists: what runs then is compiled anew.
+        options: options of the compiler, over those of the configured system if that is used.
         partial_batch: ``"error"`` refuses a last batch that is smaller than the others, ``"compile"`` compiles a second
             program for it.
         threads: host threads of the emulation, None for all.
@@ -69,7 +72,7 @@ class IPUStrategy(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
         *,
-        target: str | Target = "gc200",
+        target: str | Target | None = None,
         options: dict[str, Any] | None = None,
         partial_batch: str = "error",
         threads: int | None = None,
@@ -86,14 +89,30 @@ class IPUStrategy(tf.distribute.Strategy):
         self._device = ipu_device
         self._extend = enable_keras_extensions
         self._dataset_iterators = enable_dataset_iterators
-        self.target = resolve(target)
+        self._target = None if target is None else resolve(target)
         # Strict mode watches the bytes between allocations, so there must be some.
-        self.options = {"guard_bytes": 8, **(options or {})} if strict else options
+        self._options = {"guard_bytes": 8, **(options or {})} if strict else options
         self.partial_batch = partial_batch
         self.execute = execute
         self.engine_options = {"threads": threads, "strict": strict}
         self._classes: dict[type, type] = {}
         self._runners: weakref.WeakKeyDictionary[Any, FunctionRunner] = weakref.WeakKeyDictionary()
+
+    @property
+    def target(self) -> Target:
+        """The chip: the strategy's own, else the configured system's, else a GC200."""
+        if self._target is not None:
+            return self._target
+        configured = system.current()
+        return configured.target if configured is not None else resolve("gc200")
+
+    @property
+    def options(self) -> dict[str, Any] | None:
+        """Options of the compiler: the strategy's own; without a target of its own over the configured system's."""
+        configured = system.current() if self._target is None else None
+        if configured is None:
+            return self._options
+        return {**configured.options, **(self._options or {})}
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[IPUStrategy]:
@@ -154,7 +173,7 @@ class IPUStrategy(tf.distribute.Strategy):
             runner = self._runners.get(key)
         except TypeError:
             runner = None
-        if runner is None:
+        if runner is None or runner.outdated(self):
             runner = FunctionRunner(fn, self.target, self.options, self.engine_options, execute=self.execute)
             with contextlib.suppress(TypeError):
                 self._runners[key] = runner

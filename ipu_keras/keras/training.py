@@ -83,11 +83,12 @@ class _Function:
         self._what = f"{model.name}.{kind}_step"
         self._buffers: dict[tuple[Signature, int], list[Any]] = {}
         self._tracer: Any = None
+        self._how = (strategy.target, strategy.options)
         self.session = Session(
             getattr(model, f"{kind}_step"),
             name=self._what,
-            target=strategy.target,
-            options=strategy.options,
+            target=self._how[0],
+            options=self._how[1],
             scopes=self._scopes,
             finish=self._finish,
             prepare=self._prepare if kind == "train" else None,
@@ -125,6 +126,12 @@ class _Function:
             except (StopIteration, tf.errors.OutOfRangeError):
                 break
         return batches
+
+    @property
+    def outdated(self) -> bool:
+        """Whether its programs are for another chip or other options than the strategy has now."""
+        strategy = self._model._ipu_strategy
+        return self._how != (strategy.target, strategy.options)
 
     def compiled(self, structure: Any, signature: Signature) -> Program:
         """The program for batches of these shapes; nothing runs.

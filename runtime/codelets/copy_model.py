@@ -208,7 +208,7 @@ def traffic(
 
 def _mixed(keys: NDArray[np.uint64], more: Sequence[Ints]) -> NDArray[np.uint64]:
     """Keys that differ also where one of some columns does (but once in 2^64)."""
-    found = keys
+    found: NDArray[Any] = keys
     for values in more:
         if len(values) > 1:
             # Mixed first: the next column's small numbers must not meet the last one's.
