@@ -67,7 +67,7 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     ins, outs, taps = (tuple(size[n] for n in names) for names in (s_names, o_names, k_names))
     plain = all(w[1] <= 2 and w[5] == 1 and not w[6] for w in window)
     product = Product(
-        x.dtype, sums, groups, size["b"], size["c"], size["n"], ins, outs, taps, plain, (swapped, False)
+        x.dtype, sums, groups, size["b"], size["c"], size["n"], ins, outs, taps, plain, batch_last=swapped
     )  # fmt: skip
 
     def names_of(dims: tuple[int, ...], first: Name, second: Name, rest: list[Name], grouped: int) -> list[Name]:

@@ -40,6 +40,7 @@ class Product:
         plain: strides of at most 2, no dilated inputs, no reversed windows: what SLIC takes.
         turned: whether the rows come as [channels, rows], and the weights as [outputs, inputs]; they are transposed
             on the tiles.
+        batch_last: whether a convolution's inputs have the batch innermost, as gradients of weights do.
     """
 
     dtype: str
@@ -53,6 +54,7 @@ class Product:
     taps: tuple[int, ...]
     plain: bool = True
     turned: tuple[bool, bool] = (False, False)
+    batch_last: bool = False
 
     @property
     def macs(self) -> int:
@@ -62,15 +64,15 @@ class Product:
 
 class Parts(NamedTuple):
     """Into how many pieces each dimension is cut: groups, batch, outermost and innermost outputs, output channels,
-    input channels, outermost taps."""
+    input channels, outermost taps; numbers, or arrays over many combinations."""
 
-    groups: int
-    batch: int
-    outer: int
-    inner: int
-    oc: int
-    ic: int
-    taps: int
+    groups: Any
+    batch: Any
+    outer: Any
+    inner: Any
+    oc: Any
+    ic: Any
+    taps: Any
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,113 @@ def _axes(p: Product, target: Target) -> list[Ints]:
         ladder = ladder * 3 // 4
 
 
+class _Blocks(NamedTuple):
+    """A tile's part of a product for each combination of splits: the split itself, and what the tile then has.
+
+    Attributes:
+        parts: pieces of each dimension.
+        groups, oc, ic: groups and channels of the longest pieces.
+        rows, length: output rows (batch x outer outputs), and outputs along the innermost dimension.
+        taps: kernel elements before the height, of the height, and of the innermost dimension.
+        inputs, weights, outs: elements of the three operands.
+        points: inputs of one channel; batch: of them along the batch.
+    """
+
+    parts: Parts
+    groups: Ints
+    oc: Ints
+    ic: Ints
+    rows: Ints
+    length: Ints
+    taps: tuple[Any, Any, Any]
+    inputs: Ints
+    weights: Ints
+    outs: Ints
+    points: Ints
+    batch: Ints
+
+
+def _blocks(p: Product, target: Target) -> _Blocks:
+    """All combinations of splits."""
+    n_grain, c_grain = grains(p.dtype, p.partials, target)
+    parts = Parts(*combinations(_axes(p, target), target.tiles))
+    first, last = (p.outs[0] if p.outs else 1), (p.outs[-1] if len(p.outs) > 1 else 1)
+    groups, batch = ceil_div(p.groups, parts.groups), ceil_div(p.batch, parts.batch)
+    outer, inner = ceil_div(first, parts.outer), ceil_div(last, parts.inner)
+    oc, ic = piece(p.oc, parts.oc, n_grain), piece(p.ic, parts.ic, c_grain)
+    taps = ceil_div(p.taps[0] if p.taps else 1, parts.taps)
+    reach = _reach(p.ins[0], first, outer, taps) if p.ins else np.ones_like(outer)
+    if len(p.ins) > 1:
+        reach = reach * _count(p.ins[1:-1]) * _reach(p.ins[-1], last, inner, p.taps[-1])
+    rows, length = (batch * outer * _count(p.outs[1:-1]), inner) if len(p.outs) > 1 else (batch, outer)
+    every: list[Any] = [taps, *p.taps[1:]]
+    height, width = (every[-2] if len(every) > 1 else 1), every[-1]
+    points = groups * batch * reach
+    return _Blocks(
+        parts, groups, oc, ic, rows, length, (every[0] * _count(p.taps[1:-2]) if len(every) > 2 else 1, height, width),
+        points * ic, groups * taps * _count(p.taps[1:]) * ic * oc, groups * rows * length * oc, points, batch,
+    )  # fmt: skip
+
+
+def _count(extents: tuple[int, ...]) -> int:
+    return int(np.prod(extents, dtype=np.int64))
+
+
+def _exchange(p: Product, x: _Blocks, size: int, target: Target) -> Ints:
+    """Cycles to bring the operands from elsewhere.
+
+    Channels that are cut make every point a fragment of its own; whole, rows of points are contiguous.
+    """
+    parts, field_cut = x.parts, x.parts.outer * x.parts.inner > 1
+    taps = x.weights // np.maximum(x.groups * x.ic * x.oc, 1)
+    if p.batch_last:
+        runs_in = np.where(parts.batch > 1, x.inputs // x.batch, x.groups * x.ic)
+        runs_w = x.groups * x.ic * np.where(parts.oc > 1, taps, 1)
+    else:
+        points = x.points // (x.groups * x.batch)
+        runs_in = x.groups * x.batch * (
+            np.where(field_cut, x.ic, 1) if p.turned[0] else np.where(parts.ic > 1, points, 1)
+        )  # fmt: skip
+        runs_w = x.groups * (
+            np.where(parts.ic > 1, x.oc, 1) if p.turned[1] else taps * np.where(parts.oc > 1, x.ic, 1)
+        )  # fmt: skip
+    # Two tiles of a pair that want the same inputs share their buses (hardware.md 1.4, 4).
+    per_byte = 1 / target.exchange_bytes_per_cycle
+    paired = np.where(parts.oc % 2 == 0, 0.5, 1.0)
+    # What lies on the tile already is discounted.
+    inputs = (1 - 1 / parts.oc) * _carry(x.inputs * size, runs_in, per_byte * paired, size, target)
+    share = parts.batch * parts.outer * parts.inner
+    weights = (1 - 1 / share) * _carry(x.weights * size, runs_w, per_byte, size, target)
+    found: Ints = inputs + weights + target.sync_cycles + target.exchange_fixed_cycles
+    return found
+
+
+def _vertices(p: Product, x: _Blocks, target: Target) -> tuple[list[str], Ints, Ints]:
+    """The methods that can do it; for each split the number of the cheapest, and its cycles with transposes."""
+    if p.dtype not in ("f16", "f32"):
+        none = np.zeros(x.groups.shape, np.int64)
+        return ["vector"], none, x.groups * vector(x.rows * x.length, x.oc, x.ic, target.workers)
+    amp, names = amp_of(target, p.dtype, p.partials), _methods(p)
+    priced = np.stack(
+        [
+            np.broadcast_to(product_cycles(m, x.rows, x.length, x.taps, x.ic, x.oc, x.groups, amp), x.groups.shape)
+            for m in names
+        ]
+    )
+    if "vmac" in names:
+        # The vertical MAC takes whole groups of four.
+        priced[names.index("vmac")] = np.where(x.groups % 4 == 0, priced[names.index("vmac")], 1 << 60)
+    cycles = priced.min(0)
+    if p.batch_last:
+        down = x.inputs // x.batch
+        cycles = cycles + transpose_cycles(down, x.batch, p.dtype, target.workers)
+    elif p.turned[0]:
+        cycles = cycles + x.groups * transpose_cycles(x.ic, x.length, p.dtype, target.workers)
+    if p.turned[1]:
+        cycles = cycles + x.groups * transpose_cycles(x.oc, x.ic, p.dtype, target.workers)
+    return names, priced.argmin(0), cycles
+
+
 @lru_cache(maxsize=4096)
 def plans(p: Product, target: Target, proportion: float = 0.6, most: int = 6) -> tuple[Plan, ...]:
     """The cheapest plans, best first.
@@ -142,69 +251,16 @@ def plans(p: Product, target: Target, proportion: float = 0.6, most: int = 6) ->
 
     Source: hardware.md 4 (poplibs poplin/ConvPlan.cpp, ConvModel.cpp).
     """
-    half, real = p.dtype == "f16", p.dtype in ("f16", "f32")
     size = {"f16": 2, "f32": 4, "s8": 1, "u8": 1}.get(p.dtype, 4)
     partial_size = 2 if p.partials == "f16" else 4
-    n_grain, c_grain = grains(p.dtype, p.partials, target)
-    g, b, o, i, n, c, t = combinations(_axes(p, target), target.tiles)
-    first, last = (p.outs[0] if p.outs else 1), (p.outs[-1] if len(p.outs) > 1 else 1)
-    g1, b1, o1, i1 = -(-p.groups // g), -(-p.batch // b), -(-first // o), -(-last // i)
-    n1, c1 = piece(p.oc, n, n_grain), piece(p.ic, c, c_grain)
-    t1 = -(-(p.taps[0] if p.taps else 1) // t)
-    # ---- sizes of a tile's blocks ----
-    middle = int(np.prod(p.outs[1:-1], dtype=np.int64))
-    rows_in = _reach(p.ins[0], first, o1, t1) if p.ins else np.ones_like(o1)
-    if len(p.ins) > 1:
-        rows_in = rows_in * int(np.prod(p.ins[1:-1], dtype=np.int64)) * _reach(p.ins[-1], last, i1, p.taps[-1])
-    other_taps = int(np.prod(p.taps[1:], dtype=np.int64))
-    points_in, taps = g1 * b1 * rows_in, t1 * other_taps
-    inputs, weights, outs = points_in * c1, g1 * taps * c1 * n1, g1 * b1 * o1 * middle * i1 * n1
-    # ---- operands ----
-    # Channels that are cut make every point a fragment of its own; whole, rows of points are contiguous.
-    if p.turned[0] and p.taps and (len(p.outs) > 1 or p.taps[0] > 1 or p.batch > 1):
-        runs_in, runs_w = np.where(b > 1, points_in * c1 // b1, g1 * c1), g1 * c1 * np.where(n > 1, taps, 1)
-    else:
-        runs_in = g1 * b1 * (np.where(o * i > 1, c1, 1) if p.turned[0] else np.where(c > 1, rows_in, 1))
-        runs_w = g1 * (np.where(c > 1, n1, 1) if p.turned[1] else taps * np.where(n > 1, c1, 1))
-    in_bytes, w_bytes = inputs * size, weights * size
-    # Two tiles of a pair that want the same inputs share their buses (hardware.md 1.4, 4).
-    per_byte = 1 / target.exchange_bytes_per_cycle
-    paired = np.where(n % 2 == 0, 0.5, 1.0)
-    # What lies on the tile already is discounted.
-    exchange = (1 - 1 / n) * _carry(in_bytes, runs_in, per_byte * paired, size, target)
-    exchange = exchange + (1 - 1 / (b * o * i)) * _carry(w_bytes, runs_w, per_byte, size, target)
-    exchange = exchange + target.sync_cycles + target.exchange_fixed_cycles
-    # ---- vertex ----
-    rows, length = (b1 * o1 * middle, i1) if len(p.outs) > 1 else (b1, o1)
-    if real:
-        amp = amp_of(target, p.dtype, p.partials)
-        tap = (t1 * int(np.prod(p.taps[1:-2], dtype=np.int64)) if len(p.taps) > 2 else 1,
-               t1 if len(p.taps) == 2 else (p.taps[-2] if len(p.taps) > 2 else 1),
-               t1 if len(p.taps) == 1 else (p.taps[-1] if p.taps else 1))  # fmt: skip
-        names = _methods(p, half)
-        priced = np.stack(
-            [np.broadcast_to(product_cycles(m, rows, length, tap, c1, n1, g1, amp), g.shape) for m in names]
-        )
-        # The outer product takes one input channel, the vertical MAC whole groups of four.
-        if "vmac" in names:
-            priced[names.index("vmac")] = np.where(g1 % 4 == 0, priced[names.index("vmac")], 1 << 60)
-        which = priced.argmin(0)
-        vertex = priced.min(0)
-        if p.turned[0]:
-            across, down = (b1, g1 * c1 * rows_in) if len(p.outs) > 1 or p.batch > 1 else (o1, c1)
-            again = 1 if len(p.outs) > 1 or p.batch > 1 else g1
-            vertex = vertex + again * transpose_cycles(down, across, p.dtype, target.workers)
-        if p.turned[1]:
-            vertex = vertex + g1 * transpose_cycles(n1, c1, p.dtype, target.workers)
-    else:
-        names, which = ["vector"], np.zeros(g.shape, np.int64)
-        vertex = g1 * vector(rows * length, n1, c1, target.workers)
-    # ---- sums ----
-    depth = c * t
-    reduce, reduce_code, results = reduce_cost(depth, outs, partial_size, target)
-    if half and p.partials == "f32":
+    x = _blocks(p, target)
+    exchange = _exchange(p, x, size, target)
+    names, which, vertex = _vertices(p, x, target)
+    depth = x.parts.ic * x.parts.taps
+    reduce, reduce_code, results = reduce_cost(depth, x.outs, partial_size, target)
+    if p.dtype == "f16" and p.partials == "f32":
         reduce = reduce + cast_cycles(results, target.workers)
-    memory = in_bytes + w_bytes + outs * partial_size * np.where(depth > 1, 2, 1)
+    memory = (x.inputs + x.weights) * size + x.outs * partial_size * np.where(depth > 1, 2, 1)
     within = memory <= proportion * target.bytes_per_tile
     costs = score(exchange + vertex + reduce, reduce_code, target)
     order = np.where(within, costs, np.inf) if within.any() else memory.astype(float)
@@ -212,7 +268,7 @@ def plans(p: Product, target: Target, proportion: float = 0.6, most: int = 6) ->
     few = few[np.lexsort((depth[few], order[few]))][:most]
     return tuple(
         Plan(
-            Parts(*(int(a[k]) for a in (g, b, o, i, n, c, t))),
+            Parts(*(int(counts[k]) for counts in x.parts)),
             names[int(which[k])],
             round(float(exchange[k])),
             int(vertex[k]),
@@ -246,14 +302,13 @@ def _carry(nbytes: Ints, runs: Ints, per_byte: Any, size: int, target: Target) -
     return found
 
 
-def _methods(p: Product, half: bool) -> list[str]:
+def _methods(p: Product) -> list[str]:
     """Methods that can do a product. Source: hardware.md 4."""
-    names = ["amp", "hmac"]
-    taps = int(np.prod(p.taps, dtype=np.int64))
-    if half and p.plain and taps > 1 and not any(p.turned):
+    names, half, taps = ["amp", "hmac"], p.dtype == "f16", _count(p.taps)
+    if half and p.plain and taps > 1 and not p.batch_last:
         names.append("slic")
-    if half and p.ic == p.oc == 1 and p.groups % 4 == 0 and not any(p.turned):
+    if half and p.ic == p.oc == 1 and p.groups % 4 == 0 and not p.batch_last and not any(p.turned):
         names.append("vmac")
-    if p.ic == 1 and taps == 1 and not p.turned[0]:
+    if p.ic == 1 and taps == 1 and not p.turned[0] and not p.batch_last:
         names.append("outer")
     return names
