@@ -90,7 +90,8 @@ def _program(
     """Lower; once more with less exchange code if the program does not fit the tiles."""
     wish = opts["internal_exchange"]
     for effort in ("balanced", "memory") if wish == "balanced" else (wish,):
-        made_for = dataclasses.replace(chip, fragment_price=FRAGMENT_PRICES[effort])
+        price = FRAGMENT_PRICES[effort]
+        made_for = chip if price is None else dataclasses.replace(chip, fragment_price=price)
         program = Entry(graph, made_for, opts, states, names, name, wide).program()
         report = memory_report(program)
         if report.fits or not _code_is_too_much(report):

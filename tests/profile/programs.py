@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
 from ipu_keras.compiler import compile_module
 from ipu_keras.profile.cycles import step_cycles
@@ -70,3 +71,16 @@ def retimed(program, **rates):
     """The cycles of the same program's steps on a target with other rates."""
     header = {**program.header, "target": {**program.header["target"], **rates}}
     return step_cycles(dataclasses.replace(program, header=header))
+
+
+def two_layers(x, w1, b1, w2):
+    """A train step of two dense layers, their name scopes IPU.1. and IPU.2.; gives the loss and the new weights."""
+    with tf.GradientTape() as tape:
+        tape.watch([w1, b1, w2])
+        with tf.name_scope("IPU.1."):
+            h = tf.nn.relu(tf.matmul(x, w1) + b1)
+        with tf.name_scope("IPU.2."):
+            y = tf.matmul(h, w2)
+        loss = tf.reduce_mean(tf.square(y))
+    gradients = tape.gradient(loss, [w1, b1, w2])
+    return loss, [w - 0.1 * g for w, g in zip((w1, b1, w2), gradients, strict=True)]

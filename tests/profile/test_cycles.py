@@ -17,7 +17,17 @@ from ipu_keras.target import Target
 from ipu_runtime.codelets import registry
 from ipu_runtime.program import COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, GroupView
 from tests.harness import hlo_of
-from tests.profile.programs import ONE, copies, exp_vertices, program_of, retimed, run_of, vertices, zeros
+from tests.profile.programs import (
+    ONE,
+    copies,
+    exp_vertices,
+    program_of,
+    retimed,
+    run_of,
+    two_layers,
+    vertices,
+    zeros,
+)
 
 # ---- element-wise (3.1 to 3.4): N elements, n = ceil(N / 6) a worker ----
 
@@ -325,18 +335,6 @@ def test_stream(kind):
 
 rng = np.random.default_rng(0)
 ARGS = [rng.normal(size=s).astype(np.float32) for s in ((48, 40), (40, 33), (33,), (33, 10))]
-
-
-def two_layers(x, w1, b1, w2):
-    with tf.GradientTape() as tape:
-        tape.watch([w1, b1, w2])
-        with tf.name_scope("IPU.1."):
-            h = tf.nn.relu(tf.matmul(x, w1) + b1)
-        with tf.name_scope("IPU.2."):
-            y = tf.matmul(h, w2)
-        loss = tf.reduce_mean(tf.square(y))
-    gradients = tape.gradient(loss, [w1, b1, w2])
-    return loss, [w - 0.1 * g for w, g in zip((w1, b1, w2), gradients, strict=True)]
 
 
 NAMES = LayerNames(

@@ -20,6 +20,7 @@ from ipu_keras.target import Target
 from ipu_runtime import program as runtime_program
 from ipu_runtime.program import COMPUTE, EXCHANGE
 from tests.harness import hlo_of
+from tests.profile.programs import two_layers
 
 B, I, H, O = 24, 40, 33, 10  # noqa: E741  batch, inputs, hidden, outputs
 SMALL = Target("small", tiles=12)
@@ -31,18 +32,6 @@ def floats(*shape, dtype=np.float32):
 
 
 ARGS = [floats(B, I), floats(I, H), floats(H), floats(H, O)]
-
-
-def two_layers(x, w1, b1, w2):
-    with tf.GradientTape() as tape:
-        tape.watch([w1, b1, w2])
-        with tf.name_scope("IPU.1."):
-            h = tf.nn.relu(tf.matmul(x, w1) + b1)
-        with tf.name_scope("IPU.2."):
-            y = tf.matmul(h, w2)
-        loss = tf.reduce_mean(tf.square(y))
-    gradients = tape.gradient(loss, [w1, b1, w2])
-    return loss, [w - 0.1 * g for w, g in zip((w1, b1, w2), gradients, strict=True)]
 
 
 NAMES = LayerNames(

@@ -67,7 +67,7 @@ class Context:
     plans: list[dict[str, Any]] = field(default_factory=list)
     products: list[list[int]] = field(default_factory=list)
     chosen: dict[Any, tuple[int, int]] = field(default_factory=dict)
-    _gather: dict[tuple[int, int, int], bool] = field(default_factory=dict)
+    _gather: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     _routes: dict[tuple[Any, ...], list[tuple[Rows, Layout]]] = field(default_factory=dict)
 
     # ---- labels and variables ----

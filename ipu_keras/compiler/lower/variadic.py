@@ -12,8 +12,9 @@ from typing import Any
 from ipu_keras.compiler.layout import Layout, spread, squeeze
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import encode
+from ipu_keras.compiler.lower.partials import in_front, merge_front, regroup, scatter, without
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, payload
-from ipu_keras.compiler.lower.reduce import in_front, kept_and_reduced, merge_front, regroup, scatter, without
+from ipu_keras.compiler.lower.reduce import kept_and_reduced
 from ipu_keras.compiler.plan.reduction import most_stages, runs
 from ipu_keras.errors import PlanError
 from ipu_keras.graph.elementwise import kernel_op
@@ -53,7 +54,7 @@ def lower_variadic(ctx: Context, node: Node) -> None:
             partial, cut = without(target, [0])
             n_cut = len(cut)
         else:
-            partial = scatter(ctx, merged, size, None)
+            partial = scatter(merged, size, None)
             target = in_front(partial, depth)
             n_cut = 0
         moved = [
