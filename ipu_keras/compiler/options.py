@@ -32,8 +32,9 @@ OPTIONS: dict[str, tuple[Any, str]] = {
 }
 
 FRAGMENT_PRICES: dict[str, float | None] = {"cycles": 3.0, "balanced": None, "memory": 48.0}
-"""Cycles that a received fragment may cost before it is rearranged instead, by the option `internal_exchange`; None: the
-target's own `fragment_price`."""
+"""Cycles that a received fragment may cost before it is rearranged instead, by the option `internal_exchange`.
+
+None: the target's own `fragment_price`."""
 
 ENVIRONMENT, OUT_OF_MEMORY_KEY = "POPLAR_ENGINE_OPTIONS", "debug.allowOutOfMemory"
 """The variable holds a JSON object of options of the engine, of which this one means something here."""
