@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipu_keras.errors import ProfileOnlyError
 from ipu_keras.keras import adapter, data
+from ipu_keras.keras.options import Options
+from ipu_keras.keras.pipeline.model import Pipelined
 from ipu_keras.keras.refusals import NO_EAGER, ModeError
 from ipu_keras.keras.run import GenerateFunction
 from ipu_keras.keras.training import CallRules, make_function
@@ -42,7 +44,7 @@ class InScope:
         return cls._ipu_base(*args, **kwargs)
 
 
-class IPUModel(InScope):
+class IPUModel(Options, Pipelined, InScope):
     """Mixed in before the class of a model that is made in ``IPUStrategy().scope()``."""
 
     # --- compile
