@@ -15,6 +15,7 @@ from ipu_keras.keras.options import Options
 from ipu_keras.keras.pipeline.model import Pipelined
 from ipu_keras.keras.refusals import NO_EAGER, ModeError
 from ipu_keras.keras.run import GenerateFunction
+from ipu_keras.keras.saved import Savable
 from ipu_keras.keras.training import CallRules, make_function
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class InScope:
         return cls._ipu_base(*args, **kwargs)
 
 
-class IPUModel(Options, Pipelined, InScope):
+class IPUModel(Options, Pipelined, Savable, InScope):
     """Mixed in before the class of a model that is made in ``IPUStrategy().scope()``."""
 
     # --- compile

@@ -11,9 +11,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import tree
+from keras.src import tree, utils
 from keras.src.backend import KerasTensor, compute_output_spec
-from keras.src.layers.layer import Layer
+from keras.src.layers.layer import Layer, might_have_unbuilt_state
 from keras.src.models.functional import Functional
 from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
@@ -21,14 +21,17 @@ from keras.src.ops.operation import Operation
 from ipu_keras.keras import adapter
 
 __all__ = [
+    "building",
     "built_shapes",
     "calls_watched",
     "constructed_stage",
     "flat_tensors",
     "graph_nodes",
+    "has_symbolic",
     "inputs_of",
     "key",
     "is_operation",
+    "is_unbuilt",
     "is_traceable",
     "kind_of",
     "kind_of_class",
@@ -276,6 +279,15 @@ def built_shapes(model: Any) -> dict[str, Any] | None:
     return model._build_shapes_dict if model.built else None
 
 
+def is_unbuilt(model: Any) -> bool:
+    """Whether a model has layers without weights yet, and no `build` that would make them.
+
+    Args:
+        model: a subclassed model.
+    """
+    return bool(utils.is_default(model.build) and might_have_unbuilt_state(model))
+
+
 def symbolic(shapes: Any, dtype: str) -> Any:
     """Symbolic tensors of these shapes, as `keras.Input` makes them.
 
@@ -290,6 +302,27 @@ def symbolic(shapes: Any, dtype: str) -> Any:
     if isinstance(shapes, dict):
         return {key: symbolic(value, dtype) for key, value in shapes.items()}
     return type(shapes)(symbolic(value, dtype) for value in shapes)
+
+
+@contextlib.contextmanager
+def building() -> Iterator[bool]:
+    """While open, this thread builds a model; gives whether no other is being built around it."""
+    outermost = not getattr(_local, "building", False)
+    _local.building = True
+    try:
+        yield outermost
+    finally:
+        if outermost:
+            _local.building = False
+
+
+def has_symbolic(nest: Any) -> bool:
+    """Whether there are symbolic tensors, such as `keras.Input` gives, in a nest.
+
+    Args:
+        nest: anything.
+    """
+    return any(isinstance(leaf, KerasTensor) for leaf in tree.flatten(nest))
 
 
 def run_symbolically(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

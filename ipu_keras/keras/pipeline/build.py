@@ -11,12 +11,17 @@ from ipu_keras.keras.pipeline.calls import Call, calls, layer_of
 from ipu_keras.keras.pipeline.validate import check_order, same_calls
 from ipu_keras.pipelining.errors import StageError
 
-__all__ = ["RESET", "assignment_of", "fresh", "keep", "recorded"]
+__all__ = ["RESET", "Saved", "assignment_of", "fresh", "keep", "recorded"]
 
 logger = logging.getLogger("ipu_keras")
 
 RESET = "reset"
 """Kept instead of a list by a model whose stages were taken away, whatever its layers carry."""
+
+
+class Saved(list[dict[str, Any]]):
+    """Stages as a file has them, by names, until the model's calls are known and they become assignments."""
+
 
 _LAYERS: dict[str, Any] = {
     "functional": assignment.FunctionalLayerPipelineStageAssignment,
@@ -55,11 +60,12 @@ def fresh(model: Any, *, again: bool = True) -> list[Any]:
     return found
 
 
-def recorded(model: Any) -> list[Any] | None:
+def recorded(model: Any, *, ordered: bool = True) -> list[Any] | None:
     """The assignments that `PipelineStage` scopes have left; None when there are none.
 
     Args:
         model: of any kind.
+        ordered: whether their order is checked, which only that of a root model can be.
 
     Raises:
         ConfigError: some calls have a stage and others have none, or their order is impossible; a ValueError.
@@ -77,7 +83,8 @@ def recorded(model: Any) -> list[Any] | None:
             f"{', '.join(without[:10])}{', ...' if len(without) > 10 else ''}. All layers of a pipelined model must "
             "have one: call (or construct) them in a PipelineStage, too, or use set_pipeline_stage_assignment."
         )
-    check_order(model, found)
+    if ordered:
+        check_order(model, found)
     return found
 
 
@@ -120,7 +127,7 @@ def keep(model: Any, assignments: Any) -> None:
 
     Args:
         model: the root model.
-        assignments: a list, or `RESET`.
+        assignments: a list, `Saved`, `RESET`, or None for what `PipelineStage` scopes have left.
     """
     model.__dict__["_ipu_assignment"] = assignments
 
@@ -140,6 +147,10 @@ def assignment_of(model: Any) -> list[Any] | None:
         return recorded(model) if _may_have_stages(model) else None
     if kept == RESET:
         return None
+    if isinstance(kept, Saved):
+        if not _may_have_stages(model):
+            return None
+        kept = _materialize(model, kept)
     if same_calls(kept, fresh(model)):
         found: list[Any] = kept
         return found
@@ -150,12 +161,41 @@ def assignment_of(model: Any) -> list[Any] | None:
         )
         keep(model, RESET)
         return None
-    names = ", ".join(layer_of(a).name for a in kept[:10])
-    raise StageError(
-        f"Model {model.name!r}: the pipeline stage assignment is no longer valid: it is for the layer calls {names}"
-        f"{', ...' if len(kept) > 10 else ''}, and the model calls others now. Assign the stages again, with "
-        "get_pipeline_stage_assignment and set_pipeline_stage_assignment."
+    raise _no_longer(model, [layer_of(a).name for a in kept])
+
+
+def _no_longer(model: Any, names: list[str]) -> StageError:
+    return StageError(
+        f"Model {model.name!r}: the pipeline stage assignment is no longer valid: it is for the layer calls "
+        f"{', '.join(names[:10])}{', ...' if len(names) > 10 else ''}, and the model calls others now. Take it away "
+        "with reset_pipeline_stage_assignment, or assign stages again with set_pipeline_stage_assignment."
     )
+
+
+def _materialize(model: Any, saved: Saved) -> list[Any]:
+    """Assignments of the stages that a file has, which are kept from now on."""
+    found = fresh(model)
+    if not _take(found, list(saved)):
+        raise _no_longer(model, [row["layer"] for row in saved])
+    keep(model, found)
+    return found
+
+
+def _take(assignments: list[Any], rows: list[dict[str, Any]]) -> bool:
+    """Sets the stages of calls of the same layers, by name and number; False where there are others."""
+    by_call = {(row["layer"], row["call"]): row for row in rows}
+    numbers: dict[str, int] = {}
+    for made in assignments:
+        name = layer_of(made).name
+        number = numbers[name] = numbers.get(name, -1) + 1
+        row = by_call.pop((name, number), None)
+        if row is None or made.is_nested_model != ("calls" in row):
+            return False
+        if not made.is_nested_model:
+            made.pipeline_stage = row["stage"]
+        elif not _take(made._assignments, row["calls"]):
+            return False
+    return not by_call
 
 
 def _may_have_stages(model: Any) -> bool:

@@ -115,6 +115,10 @@ def record(model: Any, *args: Any, **kwargs: Any) -> list[Call]:
         *args: symbolic tensors, as the model is called with.
         **kwargs: the same.
     """
+    if not model.built:
+        # Keras runs a model once to build its layers and once more for its outputs: those calls would count twice.
+        with adapter.calls_watched(lambda layer, call, a, k: call()):
+            adapter.run_symbolically(lambda *a, **k: model(*a, **k), *args, **kwargs)
     recorder = _Recorder(model)
     with adapter.calls_watched(recorder):
         adapter.run_symbolically(lambda *a, **k: model(*a, **k), *args, **kwargs)

@@ -10,6 +10,7 @@ from typing import Any
 from ipu_keras.keras.options import changed
 from ipu_keras.keras.pipeline import adapter
 from ipu_keras.keras.pipeline.build import RESET, assignment_of, fresh, keep
+from ipu_keras.keras.pipeline.built import Build
 from ipu_keras.keras.pipeline.summary import print_summary
 from ipu_keras.keras.pipeline.validate import validated
 
@@ -28,6 +29,9 @@ class Pipelined:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         kind = adapter.kind_of_class(cls)
+        if kind is None:
+            return
+        cls.build = Build(cls.build)  # type: ignore[attr-defined]
         if kind == "sequential":
             for name in ("add", "pop"):
                 setattr(cls, name, _invalidating(getattr(cls, name)))

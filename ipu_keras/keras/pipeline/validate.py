@@ -143,8 +143,8 @@ def _check_sequential(model: Any, assignments: list[Any]) -> None:
             if stage not in (last, last + 1):
                 raise ConfigError(
                     f"Model {model.name!r}: layer {a.layer.name!r} is in pipeline stage {stage} and "
-                    f"{before.layer.name!r} before it in stage {last}. In a Sequential model a layer must be in the same stage as the one "
-                    f"before it or in the next one: {last} or {last + 1}."
+                    f"{before.layer.name!r} before it in stage {last}. In a Sequential model a layer must be in the "
+                    f"same stage as the one before it or in the next one: {last} or {last + 1}."
                 )
         before = a
 

@@ -1,0 +1,105 @@
+"""What a call of fit, evaluate or predict asks of a model whose gradients accumulate or that has pipeline stages."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import keras
+
+from ipu_keras.errors import ConfigError
+from ipu_keras.keras.options import options_of
+from ipu_keras.keras.pipeline import adapter
+from ipu_keras.keras.pipeline.query import leaf_layers, stages
+from ipu_keras.keras.refusals import ModeError
+
+__all__ = ["check_call"]
+
+logger = logging.getLogger("ipu_keras")
+_STEPS = {"fit": "train_step", "evaluate": "test_step", "predict": "predict_step"}
+
+
+def check_call(model: Any, call: str) -> int:
+    """Checks a model before a call runs.
+
+    Args:
+        model: made in the scope.
+        call: ``"fit"``, ``"evaluate"`` or ``"predict"``.
+
+    Returns:
+        the number of pipeline stages, 0 without.
+
+    Raises:
+        ModeError: a function is overridden that a pipeline replaces; a RuntimeError.
+        ConfigError: a pipeline is trained whose accumulation is not set, a device_mapping that has not one entry for
+            each stage, an optimizer that overrides minimize; a ValueError.
+        StageError, ConfigError: of `stages`.
+    """
+    count = stages(model)
+    options = options_of(model)
+    if count:
+        _check_overrides(model, call)
+        mapping = options.device_mapping
+        if mapping is not None and len(mapping) != count:
+            raise ConfigError(
+                f"Model {model.name!r}: device_mapping {list(mapping)} has {len(mapping)} entries, and the model has "
+                f"{count} pipeline stages. Each stage must be mapped to an IPU: set_pipelining_options(device_mapping="
+                "...)."
+            )
+    if call != "fit":
+        return count
+    if count and options.pipeline_accumulation_steps is None:
+        raise ConfigError(
+            f"Model {model.name!r} has {count} pipeline stages, and training it needs gradient accumulation: call "
+            "set_pipelining_options(gradient_accumulation_steps_per_replica=...) before fit."
+        )
+    if count or options.accumulation(False) > 1:
+        _check_optimizer(model)
+    if count:
+        _warn_of_batch_norm(model)
+    return count
+
+
+def _check_overrides(model: Any, call: str) -> None:
+    base = model._ipu_base
+    step = _STEPS[call]
+    if _own(base, step):
+        raise ModeError(
+            f"The function `{step}` of model {model.name!r} is overridden by its class, and a pipeline is made of the "
+            "model's layers, its loss and its optimizer. Take the stages away (reset_pipeline_stage_assignment), or "
+            "train with pipelining_ops.pipeline."
+        )
+    if adapter.kind_of(model) != "model" and _own(base, "call"):
+        raise ModeError(
+            f"The function `call` of model {model.name!r} is overridden by its class, and the stages are of the layers "
+            "of its graph. Subclass keras.Model with a `call` of its own, or take the stages away."
+        )
+
+
+def _own(base: type, name: str) -> bool:
+    """Whether a class of the user's, and none of Keras's, has this function."""
+    owner = next((c for c in base.__mro__ if name in vars(c)), None)
+    return owner is not None and not owner.__module__.startswith(("keras.", "keras_hub."))
+
+
+def _check_optimizer(model: Any) -> None:
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and _own(type(optimizer), "minimize"):
+        raise ConfigError(
+            f"Model {model.name!r}: an optimizer must not override OptimizerV2.minimize, and "
+            f"{type(optimizer).__name__} does: with gradient accumulation or pipelining the device applies gradients "
+            "once for several steps. Override apply_gradients or update_step instead."
+        )
+
+
+def _warn_of_batch_norm(model: Any) -> None:
+    for layer in leaf_layers(model):
+        if isinstance(layer, keras.layers.BatchNormalization) and 0 < layer.momentum < 1 and layer.trainable:
+            logger.warning(
+                "Model %s: layer %s is a BatchNormalization with momentum %g in a training pipeline: its moving mean "
+                "and variance are not updated properly. Use a normalization without moving statistics, such as "
+                "GroupNormalization.",
+                model.name,
+                layer.name,
+                layer.momentum,
+            )
