@@ -45,7 +45,7 @@ def outlined_function(
         )
     if not callable(func):
         raise ArgumentTypeError(f"outlined_function: {func!r} is not a function.")
-    label: str = name or getattr(func, "__name__", "outlined")
+    label = str(name or getattr(func, "__name__", "outlined"))
 
     @functools.wraps(func)
     def outlined(*args: Any, **kwargs: Any) -> Any:
