@@ -228,7 +228,7 @@ def test_fit_in_single_precision_is_fit_without_scaling():
 def test_fit_in_half_precision_lowers_a_factor_that_is_too_large():
     x, y = _data(np.float16)
     with IPUStrategy().scope():
-        model = _model(ALSOptimizer(keras.optimizers.SGD(0.01), 8192, update_frequency=1), "float16")
+        model = _model(ALSOptimizer(keras.optimizers.SGD(0.01), 8192, 1, histogram_bin_edge=512), "float16")
     history = model.fit(x, y * 3, batch_size=8, shuffle=False, verbose=0)
     assert np.isfinite(history.history["loss"][0])
     assert 1 <= float(model.optimizer.loss_scaling_factor) < 8192
