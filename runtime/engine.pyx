@@ -4,6 +4,9 @@ Each tile's memory is a range of one arena; `stride` apart, an odd number of cac
 many tiles does not fall into one cache set. All host threads walk the program together, each with its share of every
 superstep's rows, and meet at a barrier; supersteps too small to share are run by the first thread alone. Rows write
 disjoint bytes and each is computed by one thread, so the thread count cannot change a result.
+
+Replicas have an arena each. One goes on until it reaches a collective, then the next does; the last one's arrival runs
+the collective for all of them. In between they share nothing, so their branches and loops may go different ways.
 """
 import os
 
@@ -14,17 +17,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from ipu_runtime.codelets.conv cimport prepare_conv, run_conv
+from ipu_runtime.codelets.collective cimport run_collective
 from ipu_runtime.codelets.copy cimport run_copy
-from ipu_runtime.codelets.dot cimport prepare_dot, run_dot
-from ipu_runtime.codelets.dynamic cimport run_dynamic
-from ipu_runtime.codelets.elementwise cimport free_map, prepare_map, run_map
-from ipu_runtime.codelets.gather cimport prepare_scatter, run_gather, run_scatter
-from ipu_runtime.codelets.random cimport run_philox, run_philox_next
-from ipu_runtime.codelets.reduce cimport free_variadic, prepare_reduce, prepare_variadic, run_reduce, run_variadic
-from ipu_runtime.codelets.sort cimport free_sort, prepare_sort, run_sort
-from ipu_runtime.codelets.window cimport (prepare_select_scatter, prepare_window, run_select_scatter, run_window)
 from ipu_runtime.core cimport Col, Group, Scratch, codelet_fn, operand
+from ipu_runtime.dispatch cimport FUNCTIONS, free_aux, prepare
 
 from ipu_runtime import blas
 from ipu_runtime.codelets import registry
@@ -51,6 +47,7 @@ cdef extern from "<sys/mman.h>" nogil:
         PROT_READ
         PROT_WRITE
         MAP_PRIVATE
+        MAP_NORESERVE
         MAP_ANONYMOUS
 
 DEF HUGE_PAGES = 14         # MADV_HUGEPAGE; elsewhere the call fails and nothing is lost
@@ -63,6 +60,11 @@ DEF END = 5
 DEF LABEL = 6
 DEF BRANCH = 7
 DEF JUMP = 8
+DEF FOR = 9
+DEF NEXT = 10
+DEF WINDOW = 11
+DEF COLLECTIVE = 12
+DEF MOST_REPLICAS = 64
 
 NUMPY = dict(zip(DTYPE_NUMBER, ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4")))
 SERIAL_NS = 4000.0          # below this a superstep is not worth a barrier
@@ -86,8 +88,16 @@ cdef struct Step:
 
 
 cdef struct Slot:
-    char *base              # host array of a feed or output
-    size_t bytes            # of one iteration
+    char *base              # host array of a feed or output: [iteration, (micro-batch,) replica, ...]
+    size_t bytes            # of one replica's value
+    long micro              # values of one iteration: its micro-batches, or 1
+
+
+cdef struct Place:
+    # Where a replica is in the program.
+    long pc, loop, iteration
+    long counter            # turns of the loop over micro-batches
+    long micro              # number of the micro-batch
 
 
 cdef struct Worker:
@@ -127,7 +137,9 @@ cdef class Engine:
     cdef readonly int threads
     cdef readonly bint strict
     cdef char *arena
-    cdef size_t stride, arena_bytes
+    cdef size_t stride, arena_bytes, replica_bytes
+    cdef readonly long replicas
+    cdef bint parted
     cdef long tiles, n_groups, n_steps, n_slots, turns_left
     cdef Group *groups
     cdef Col *cols
@@ -136,7 +148,7 @@ cdef class Engine:
     cdef int32_t *bounds    # [group][threads + 1]: shares of the rows
     cdef Scratch *scratches
     cdef barrier_t barrier
-    cdef object keep, watch
+    cdef object keep, watches
     cdef dict states, feeds, outputs
 
     def __cinit__(self, program, threads=None, strict=None):
@@ -152,16 +164,21 @@ cdef class Engine:
             raise ValueError(f"threads must be a positive whole number, not {threads!r}")
         self.threads = 1 if strict else max(1, min(threads or len(os.sched_getaffinity(0)), 64))
         header = program.header
+        if program.replicas > MOST_REPLICAS:
+            raise ValueError(f"{program.replicas} replicas: an engine runs at most {MOST_REPLICAS}")
         if header.get("overflows"):
             raise ProfileOnlyError(overflow_text(header))
         self.tiles = program.tile_count
         lines = (int(header["used_bytes"]) + 64) // 64 + 1
         self.stride = 64 * (lines | 1)
-        self.arena_bytes = self.stride * self.tiles
-        self.arena = <char *>mmap(NULL, self.arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        self.replicas = program.replicas
+        self.replica_bytes = self.stride * self.tiles
+        self.arena_bytes = self.replica_bytes * self.replicas
+        self.arena = <char *>mmap(NULL, self.arena_bytes, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if self.arena == <char *>-1:
             self.arena = NULL
-            raise IPUError(f"the host cannot map {self.arena_bytes:,} bytes for {self.tiles} tiles")
+            raise IPUError(f"the host cannot map {self.arena_bytes:,} bytes for {self.tiles * self.replicas} tiles")
         madvise(self.arena, self.arena_bytes, HUGE_PAGES)
         self._load_groups()
         self._load_steps()
@@ -171,11 +188,15 @@ cdef class Engine:
         self.states = {int(s["param"]): s for s in header["states"]}
         self.feeds = {int(s["param"]): s for s in header["feeds"]}
         self.outputs = {int(s["output"]): s for s in header["outputs"]}
+        self.watches = []
         if strict:
-            self.watch = Watch(program, np.asarray(<uint8_t[:self.arena_bytes]>(<uint8_t *>self.arena)), self.stride)
+            memory = np.asarray(<uint8_t[:self.arena_bytes]>(<uint8_t *>self.arena)).reshape(self.replicas, -1)
+            self.watches = [Watch(program, part, self.stride) for part in memory]
         for constant in header["constants"]:
             data = program.blob[constant["first"]: constant["first"] + constant["nbytes"]]
-            self._transfer(constant["groups"], data, True)
+            for r in range(self.replicas):
+                # Some differ by replica: its number, and where its random numbers start.
+                self._transfer(constant["groups"], _of_replica(data, constant.get("replica"), r), True, r)
 
     def __dealloc__(self):
         cdef long i
@@ -235,7 +256,7 @@ cdef class Engine:
         for i in range(self.n_steps):
             self.steps[i].kind, self.steps[i].first, self.steps[i].last = steps[i, 0], steps[i, 1], steps[i, 2]
             work = 0.0
-            if self.threads > 1 and steps[i, 0] < REPEAT:
+            if self.threads > 1 and (steps[i, 0] < REPEAT or steps[i, 0] == COLLECTIVE):
                 for k in range(steps[i, 1], steps[i, 2]):
                     view = self.program.group(k)
                     work += registry.MODELS[view.codelet].work(view)
@@ -253,13 +274,20 @@ cdef class Engine:
             array: of the parameter's shape and dtype.
         """
         spec = self.states[param]
-        self._transfer(spec["write"], self._host(array, spec, spec["shape"], f"state {param}"), True)
+        array = self._host(array, spec, spec["shape"], f"state {param}")
+        for r in range(self.replicas):
+            self._transfer(spec["write"], array, True, r)
 
-    def read_state(self, int param):
-        """A state's value, a new array."""
+    def read_state(self, int param, int replica=-1):
+        """A state's value, a new array.
+
+        Args:
+            param: entry-parameter index.
+            replica: whose; default the last one's.
+        """
         spec = self.states[param]
         out = np.empty(spec["shape"], NUMPY[spec["dtype"]])
-        self._transfer(spec["read"], out, False)
+        self._transfer(spec["read"], out, False, range(self.replicas)[replica])
         return out
 
     def _host(self, array, spec, shape, what):
@@ -279,27 +307,29 @@ cdef class Engine:
             raise ValueError(f"{what} has shape {array.shape}, the program takes {tuple(shape)}")
         return np.ascontiguousarray(array)
 
-    cdef _transfer(self, groups, array, bint inward):
+    cdef _transfer(self, groups, array, bint inward, long replica):
         cdef char *host = <char *><size_t>array.ctypes.data
+        cdef char *arena = self.arena + replica * self.replica_bytes
         cdef long i, first = groups[0], last = groups[1]
         for i in range(first, last):
             if inward:
-                run_copy(&self.groups[i], 0, self.groups[i].n, host, 0, self.arena, self.stride)
-                if self.watch is not None:
-                    self.watch.written(i)
+                run_copy(&self.groups[i], 0, self.groups[i].n, host, 0, arena, self.stride)
+                if self.strict:
+                    self.watches[replica].written(i)
             else:
-                run_copy(&self.groups[i], 0, self.groups[i].n, self.arena, self.stride, host, 0)
+                run_copy(&self.groups[i], 0, self.groups[i].n, arena, self.stride, host, 0)
 
     def run(self, feeds, long repeat=1, long turns=-1):
         """One device execution.
 
         Args:
-            feeds: for each streamed parameter its array, with a leading axis of `repeat`.
+            feeds: for each streamed parameter its array, with a leading axis of `repeat`, times the micro-batches of
+                an iteration if the parameter is streamed for each; then an axis of replicas if there are several.
             repeat: how many times the program's body runs.
             turns: how often loops may go back, all together; -1 for any number.
 
         Returns:
-            Dict of the streamed outputs by flat output index, each with a leading axis of `repeat`.
+            Dict of the streamed outputs by flat output index, with the same leading axes.
 
         Raises:
             KeyboardInterrupt: Ctrl-C between two iterations; the states are then undefined.
@@ -317,6 +347,12 @@ cdef class Engine:
                 self._run_threads(repeat)
         if self.turns_left == -2:
             raise LoopLimitError(f"the program's loops went back more than {turns} times")
+        if self.parted:
+            self.parted = False
+            raise IPUError(
+                "the replicas parted: some wait to combine their values, others went another way. A branch or loop "
+                "that depends on a replica's own data must not hold a sum over replicas."
+            )
         for i in range(self.threads):
             if self.scratches[i].failed:
                 self.scratches[i].failed = False
@@ -336,7 +372,9 @@ cdef class Engine:
         cdef long pc, g
         cdef Step *step
         cdef timespec begin, end
+        cdef Place place
         cdef double[::1] seconds = np.zeros(self.n_steps)
+        place.iteration = place.micro = 0
         held = self._bind(feeds, 1)
         with blas.one_thread():
             for pc in range(self.n_steps):
@@ -344,7 +382,7 @@ cdef class Engine:
                 clock_gettime(CLOCK_MONOTONIC, &begin)
                 if step.kind < REPEAT:
                     for g in range(step.first, step.last):
-                        self.rows(&self.groups[g], step.kind, 0, self.groups[g].n, 0, 0)
+                        self.rows(&self.groups[g], step.kind, 0, self.groups[g].n, &place, 0, 0)
                 clock_gettime(CLOCK_MONOTONIC, &end)
                 seconds[pc] = (end.tv_sec - begin.tv_sec) + 1e-9 * (end.tv_nsec - begin.tv_nsec)
         del held
@@ -357,18 +395,25 @@ cdef class Engine:
         if set(feeds) != set(self.feeds):
             raise ValueError(f"feeds for parameters {sorted(feeds)}, the program takes {sorted(self.feeds)}")
         for param, spec in self.feeds.items():
-            array = self._host(feeds[param], spec, (repeat, *spec["shape"]), f"feed of parameter {param}")
+            array = self._host(feeds[param], spec, self._shape(spec, repeat), f"feed of parameter {param}")
             held.append(array)
-            self._slot(spec["slot"], array, repeat)
+            self._slot(spec, array)
         for index, spec in self.outputs.items():
-            array = np.empty((repeat, *spec["shape"]), NUMPY[spec["dtype"]])
+            array = np.empty(self._shape(spec, repeat), NUMPY[spec["dtype"]])
             results[index] = array
-            self._slot(spec["slot"], array, repeat)
+            self._slot(spec, array)
         return held, results
 
-    cdef _slot(self, int slot, array, long repeat):
-        self.slots[slot].base = <char *><size_t>array.ctypes.data
-        self.slots[slot].bytes = array.nbytes // repeat if repeat else 0
+    def _shape(self, spec, repeat):
+        """Shape of a feed's or output's host array."""
+        lead = [repeat * spec.get("micro", 1)] + [self.replicas] * (self.replicas > 1)
+        return (*lead, *spec["shape"])
+
+    cdef _slot(self, spec, array):
+        cdef Slot *slot = &self.slots[<int>spec["slot"]]
+        slot.base = <char *><size_t>array.ctypes.data
+        slot.micro = spec.get("micro", 1)
+        slot.bytes = array.itemsize * int(np.prod(spec["shape"], dtype=np.int64))
 
     cdef int _run_threads(self, long repeat) except -1:
         cdef Worker workers[64]
@@ -404,43 +449,79 @@ cdef class Engine:
         return self.turns_left == -2
 
     cdef void walk(self, int first, int last, long repeat, int *failed) noexcept nogil:
-        """Run the shares first..last of every superstep."""
-        cdef long pc = 0, loop = 0, iteration = 0, g
+        """Run the shares first..last of every superstep, of all replicas."""
+        cdef Place places[MOST_REPLICAS]
+        cdef long r, at = -1
+        for r in range(self.replicas):
+            places[r].pc = places[r].loop = places[r].iteration = places[r].counter = places[r].micro = 0
+        while True:
+            for r in range(self.replicas):
+                if not self.walk_one(&places[r], r, first, last, repeat, failed):
+                    return
+            # All have reached the same collective, or the end.
+            at = places[0].pc
+            for r in range(1, self.replicas):
+                if places[r].pc != at:
+                    self.parted = True
+                    return
+            barrier_wait(&self.barrier)
+            if at >= self.n_steps:
+                return
+            self.collect(&self.steps[at], first, last)
+            barrier_wait(&self.barrier)
+            for r in range(self.replicas):
+                places[r].pc += 1
+
+    cdef void collect(self, Step *step, int first, int last) noexcept nogil:
+        """Combine values of all replicas."""
+        cdef int t
+        cdef long g
+        cdef int32_t *share
+        for t in range(first, last):
+            for g in range(step.first, step.last):
+                share = &self.bounds[g * (self.threads + 1) + t]
+                run_collective(&self.groups[g], share[0], share[1], self.arena, self.stride, self.replica_bytes,
+                               self.replicas, &self.scratches[first])
+
+    cdef bint walk_one(self, Place *place, long replica, int first, int last, long repeat, int *failed) noexcept nogil:
+        """Run a replica up to its next collective or to the end; False if the run has failed."""
+        cdef long pc = place.pc, g
         cdef int t, kind, stop
         cdef bint alone = False, taken
         cdef Step *step
         cdef int32_t *share
+        cdef char *arena = self.arena + replica * self.replica_bytes
         while pc < self.n_steps:
             step = &self.steps[pc]
             kind = step.kind
             if kind == REPEAT:
-                loop, iteration = pc, 0
+                place.loop, place.iteration = pc, 0
                 if repeat <= 0:
                     while self.steps[pc].kind != END:
                         pc += 1
             elif kind == END:
                 barrier_wait(&self.barrier)
                 alone = False
-                if first == 0 and iteration + 1 < repeat and signals() != 0:
+                if first == 0 and place.iteration + 1 < repeat and signals() != 0:
                     failed[0] = 1
-                iteration += 1
+                place.iteration += 1
                 if repeat > 1:
                     barrier_wait(&self.barrier)
                 if failed[0]:
-                    return
-                if iteration < repeat:
-                    pc = loop
+                    return False
+                if place.iteration < repeat:
+                    pc = place.loop
             elif kind == LABEL:
                 pass
             elif kind == BRANCH:
                 # All threads read the flag between two barriers: nobody may write it again before all have.
                 barrier_wait(&self.barrier)
                 alone = False
-                taken = self.flag(step) == 0
+                taken = self.flag(step, arena) == 0
                 stop = failed[0]
                 barrier_wait(&self.barrier)
                 if stop:
-                    return
+                    return False
                 if taken:
                     pc = self.target(step)
             elif kind == JUMP:
@@ -453,12 +534,26 @@ cdef class Engine:
                     stop = failed[0]
                     barrier_wait(&self.barrier)
                     if stop:
-                        return
+                        return False
                 pc = self.target(step)
+            elif kind >= FOR and kind <= WINDOW:
+                if kind == NEXT:
+                    # Every thread counts for itself; Ctrl-C is seen here, for a long pipeline.
+                    if first == 0 and signals() != 0:
+                        failed[0] = 1
+                    barrier_wait(&self.barrier)
+                    alone = False
+                    stop = failed[0]
+                    barrier_wait(&self.barrier)
+                    if stop:
+                        return False
+                pc = self.control(step, place, pc)
+            elif kind == COLLECTIVE:
+                break
             elif step.serial:
                 if first == 0:
                     for g in range(step.first, step.last):
-                        self.rows(&self.groups[g], kind, 0, self.groups[g].n, iteration, 0)
+                        self.rows(&self.groups[g], kind, 0, self.groups[g].n, place, replica, 0)
                 alone = True
             else:
                 if alone:
@@ -468,118 +563,139 @@ cdef class Engine:
                     for g in range(step.first, step.last):
                         share = &self.bounds[g * (self.threads + 1) + t]
                         if share[0] < share[1]:
-                            self.rows(&self.groups[g], kind, share[0], share[1], iteration, first)
+                            self.rows(&self.groups[g], kind, share[0], share[1], place, replica, first)
                 barrier_wait(&self.barrier)
             pc += 1
+        place.pc = pc
+        return True
 
-    cdef inline uint8_t flag(self, Step *step) noexcept nogil:
-        return (<uint8_t *>operand(&self.groups[step.first], 1, 0, self.arena, self.stride))[0]
+    cdef inline long control(self, Step *step, Place *place, long pc) noexcept nogil:
+        """A step of the loop over micro-batches; gives the step to go on behind."""
+        cdef const int64_t *params = self.groups[step.first].params
+        if step.kind == FOR:
+            place.counter = place.micro = 0
+        elif step.kind == NEXT:
+            place.counter += 1
+            place.micro = place.counter
+            if place.counter < self.groups[self.steps[params[0]].first].params[0]:
+                return params[0]
+            place.counter = place.micro = 0
+        else:
+            place.micro = place.counter - params[1]
+            if place.micro < 0 or place.micro >= params[2]:
+                return params[0]
+        return pc
+
+    cdef inline uint8_t flag(self, Step *step, char *arena) noexcept nogil:
+        return (<uint8_t *>operand(&self.groups[step.first], 1, 0, arena, self.stride))[0]
 
     cdef inline long target(self, Step *step) noexcept nogil:
         return self.groups[step.first].params[0]
 
-    cdef inline void rows(self, Group *g, int kind, long lo, long hi, long iteration, int thread) noexcept nogil:
+    cdef inline void rows(self, Group *g, int kind, long lo, long hi, Place *place, long replica,
+                          int thread) noexcept nogil:
         cdef Slot *slot
+        cdef char *host
+        cdef char *arena = self.arena + replica * self.replica_bytes
         if kind == COMPUTE:
-            (<codelet_fn>FUNCTIONS[g.codelet])(g, lo, hi, self.arena, self.stride, &self.scratches[thread])
+            (<codelet_fn>FUNCTIONS[g.codelet])(g, lo, hi, arena, self.stride, &self.scratches[thread])
         elif kind == EXCHANGE:
-            run_copy(g, lo, hi, self.arena, self.stride, self.arena, self.stride)
+            run_copy(g, lo, hi, arena, self.stride, arena, self.stride)
         else:
             slot = &self.slots[g.params[2]]
+            host = slot.base + slot.bytes * (
+                (place.iteration * slot.micro + (place.micro if slot.micro > 1 else 0)) * self.replicas + replica)
             if kind == STREAM_IN:
-                run_copy(g, lo, hi, slot.base + iteration * slot.bytes, 0, self.arena, self.stride)
+                run_copy(g, lo, hi, host, 0, arena, self.stride)
             else:
-                run_copy(g, lo, hi, self.arena, self.stride, slot.base + iteration * slot.bytes, 0)
+                run_copy(g, lo, hi, arena, self.stride, host, 0)
 
     def _run_strict(self, long repeat):
-        cdef long pc = 0, loop = 0, iteration = 0, g
+        cdef Place places[MOST_REPLICAS]
+        cdef long r, g, at
+        for r in range(self.replicas):
+            places[r].pc = places[r].loop = places[r].iteration = places[r].counter = places[r].micro = 0
+        while True:
+            for r in range(self.replicas):
+                if not self._strict_one(&places[r], r, repeat):
+                    return
+            at = places[0].pc
+            for r in range(1, self.replicas):
+                if places[r].pc != at:
+                    self.parted = True
+                    return
+            if at >= self.n_steps:
+                break
+            for watch in self.watches:
+                watch.begin(at)
+                for g in range(self.steps[at].first, self.steps[at].last):
+                    watch.reads(at, g)
+            self.collect(&self.steps[at], 0, 1)
+            for r in range(self.replicas):
+                for g in range(self.steps[at].first, self.steps[at].last):
+                    self.watches[r].written(g)
+                self.watches[r].end(at)
+                places[r].pc += 1
+        for watch in self.watches:
+            watch.guards("the end of the run")
+
+    cdef bint _strict_one(self, Place *place, long replica, long repeat) except *:
+        """As `walk_one`, on one thread, with every access checked."""
+        cdef long pc = place.pc, g
         cdef Step *step
-        watch = self.watch
+        cdef char *arena = self.arena + replica * self.replica_bytes
+        watch = self.watches[replica]
         while pc < self.n_steps:
             step = &self.steps[pc]
             if step.kind == REPEAT:
-                loop, iteration = pc, 0
+                place.loop, place.iteration = pc, 0
                 if repeat <= 0:
                     while self.steps[pc].kind != END:
                         pc += 1
             elif step.kind == END:
-                iteration += 1
-                if iteration < repeat:
-                    pc = loop
+                place.iteration += 1
+                if place.iteration < repeat:
+                    pc = place.loop
             elif step.kind == BRANCH:
                 watch.reads(pc, step.first)
-                if self.flag(step) == 0:
+                if self.flag(step, arena) == 0:
                     pc = self.target(step)
             elif step.kind == JUMP:
                 if self.target(step) < pc:
                     PyErr_CheckSignals()
                     if self.no_turn_left():
-                        return
+                        return False
                 pc = self.target(step)
+            elif step.kind >= FOR and step.kind <= WINDOW:
+                pc = self.control(step, place, pc)
+            elif step.kind == COLLECTIVE:
+                break
             elif step.kind != LABEL:
                 watch.begin(pc)
                 for g in range(step.first, step.last):
                     watch.reads(pc, g)
                 for g in range(step.first, step.last):
-                    self.rows(&self.groups[g], step.kind, 0, self.groups[g].n, iteration, 0)
+                    self.rows(&self.groups[g], step.kind, 0, self.groups[g].n, place, replica, 0)
                     watch.written(g)
                 watch.end(pc)
             pc += 1
-        watch.guards("the end of the run")
+        place.pc = pc
+        return True
 
 
-cdef void *FUNCTIONS[15]
-FUNCTIONS[0] = NULL
-FUNCTIONS[1] = <void *>run_map
-FUNCTIONS[2] = <void *>run_reduce
-FUNCTIONS[3] = <void *>run_variadic
-FUNCTIONS[4] = <void *>run_dot
-FUNCTIONS[5] = <void *>run_conv
-FUNCTIONS[6] = <void *>run_window
-FUNCTIONS[7] = <void *>run_select_scatter
-FUNCTIONS[8] = <void *>run_gather
-FUNCTIONS[9] = <void *>run_scatter
-FUNCTIONS[10] = <void *>run_philox
-FUNCTIONS[11] = <void *>run_philox_next
-FUNCTIONS[12] = <void *>run_dynamic
-FUNCTIONS[13] = NULL
-FUNCTIONS[14] = <void *>run_sort
+def _of_replica(data, how, long replica):
+    """A constant's bytes on one replica.
 
-
-cdef bint prepare(Group *g) except? 0:
-    """Resolve a group's kernels; False if there is none for its parameters."""
-    cdef void *aux = g
-    if g.codelet == 1:
-        aux = prepare_map(g)
-    elif g.codelet == 2:
-        aux = prepare_reduce(g)
-    elif g.codelet == 3:
-        aux = prepare_variadic(g)
-    elif g.codelet == 4:
-        aux = prepare_dot(g)
-    elif g.codelet == 5:
-        aux = prepare_conv(g)
-    elif g.codelet == 6:
-        aux = prepare_window(g)
-    elif g.codelet == 7:
-        aux = prepare_select_scatter(g)
-    elif g.codelet == 9:
-        aux = prepare_scatter(g)
-    elif g.codelet == 14:
-        aux = prepare_sort(g)
-    g.aux = aux
-    return aux != NULL
-
-
-cdef void free_aux(Group *g) noexcept:
-    # The other codelets keep a pointer to shared tables, or nothing.
-    if g.aux == NULL or g.aux == <void *>g:
-        return
-    if g.codelet == 1:
-        free_map(g.aux)
-    elif g.codelet == 3:
-        free_variadic(g.aux)
-    elif g.codelet == 14:
-        free_sort(g.aux)
-    elif g.codelet in (2, 6, 7):
-        free(g.aux)
+    Args:
+        data: bytes on replica 0.
+        how: "number" for 32 bits that are the replica's number; "seed" for 64 bits, which are told apart; None.
+        replica: its number.
+    """
+    if how is None or replica == 0:
+        return data
+    own = data.copy()
+    if how == "number":
+        own[:4] = np.array([replica], np.int32).view(np.uint8)
+    else:
+        own[:8] = (own[:8].view(np.uint64) + np.uint64(replica * 0x9E3779B97F4A7C15 % (1 << 64))).view(np.uint8)
+    return own

@@ -12,6 +12,9 @@
 A step is one superstep or a control step. A group is all vertices of one codelet in a superstep, one row each, or a
 set of copies. `header` holds what is not an array: target, feeds, outputs, states, labels. `found` is no part of the
 program: what was worked out about it and is worth keeping, by name, such as its memory report.
+
+A program may be for several chips (`header["ipus"]`): tile t of chip c has the number c x tiles + t. Each of its
+replicas (`header["replicas"]`) runs it on chips of its own.
 """
 
 from __future__ import annotations
@@ -22,11 +25,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, REPEAT, END, LABEL, BRANCH, JUMP = range(9)
+(
+    COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, REPEAT, END, LABEL, BRANCH, JUMP, FOR, NEXT, WINDOW, COLLECTIVE
+) = range(13)  # fmt: skip
 """Kinds of step: vertices; copies between and on tiles; host to tiles; tiles to host; the two ends of the loop over an
-execution's iterations; a place to go to; go to a label where a tile's flag is 0; go to a label."""
+execution's iterations; a place to go to; go to a label where a tile's flag is 0; go to a label; the two ends of the
+loop over an iteration's micro-batches or slots; go to a label where no micro-batch is due; all replicas' values
+combined."""
 
-KIND_NAMES = ("compute", "exchange", "stream in", "stream out", "repeat", "end", "label", "branch", "jump")
+KIND_NAMES = (
+    "compute", "exchange", "stream in", "stream out", "repeat", "end", "label", "branch", "jump", "for", "next",
+    "window", "collective",
+)  # fmt: skip
+
+TIMED = (COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, COLLECTIVE)
+"""Kinds of step that do something on tiles; all others only say which step is next."""
 
 CATEGORIES = (
     "variable",
@@ -100,6 +113,21 @@ class Program:
         return view
 
     @property
+    def ipus(self) -> int:
+        """Chips of one replica."""
+        return int(self.header.get("ipus", 1))
+
+    @property
+    def replicas(self) -> int:
+        """How many times the program runs at once, each on chips of its own."""
+        return int(self.header.get("replicas", 1))
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one iteration, that is of one weight update."""
+        return int(self.header.get("micro_batches", 1))
+
+    @property
     def tile_count(self) -> int:
-        """Tiles of the target."""
-        return int(self.header["target"]["tiles"])
+        """Tiles of all chips of one replica."""
+        return int(self.header["target"]["tiles"]) * self.ipus

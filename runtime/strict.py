@@ -17,7 +17,7 @@ import numpy as np
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import StrictModeError
-from ipu_runtime.program import END, EXCHANGE, JUMP, KIND_NAMES, LABEL, REPEAT, STREAM_IN, STREAM_OUT, Program
+from ipu_runtime.program import BRANCH, EXCHANGE, KIND_NAMES, STREAM_IN, STREAM_OUT, TIMED, Program
 
 PATTERN = 0xA5
 
@@ -51,7 +51,7 @@ def check_bounds(program: Program) -> None:
     begin, end = program.variables[owner, 1], program.variables[owner, 2]
     keys = cells[:, 0] * step_bytes + cells[:, 1]
     for index, (kind, first, last, label) in enumerate(program.steps.tolist()):
-        if kind in (REPEAT, END, LABEL, JUMP):
+        if kind not in (*TIMED, BRANCH):
             continue
         live = (begin <= index) & (index <= end) & (cells[:, 2] > 0)
         live_keys, live_cells = keys[live], cells[live]

@@ -14,13 +14,18 @@ from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, DTYPES, OPS
 from ipu_runtime.program import (
     BRANCH,
     CATEGORIES,
+    COLLECTIVE,
     COMPUTE,
     END,
+    EXCHANGE,
+    FOR,
     JUMP,
     LABEL,
+    NEXT,
     REPEAT,
     STREAM_IN,
     STREAM_OUT,
+    WINDOW,
     GroupView,
     Program,
 )
@@ -29,6 +34,8 @@ MAX_TILES = 1 << 20
 MAX_TILE_BYTES = 1 << 30
 MAX_EXTENT = 1 << 24
 MAX_TAPS = 1 << 16
+MAX_IPUS = 64
+MAX_TURNS = 1 << 30
 MAX_WORK_NS = 1e11
 """A group that would keep the host busy for more than about a minute and a half is no program that was compiled."""
 
@@ -82,6 +89,14 @@ def _header(program: Program) -> None:
         _need(0 <= low <= high < len(program.steps) and (trips is None or 0 <= trips < 1 << 40), "a loop")
     for branch, otherwise, end in header.get("choices", []):
         _need(0 <= branch <= otherwise <= end < len(program.steps), "a conditional")
+    for name, most in (("ipus", MAX_IPUS), ("replicas", MAX_IPUS), ("micro_batches", MAX_TURNS)):
+        _need(isinstance(header.get(name, 1), int) and 1 <= header.get(name, 1) <= most, name)
+    for kind in ("feeds", "outputs"):
+        for entry in header[kind]:
+            _need(entry.get("micro", 1) in (1, program.micro_batches), f"{kind}: how often it is streamed")
+    for entry in header["constants"]:
+        least = {None: 0, "number": 4, "seed": 8}
+        _need(entry.get("replica") in least and entry["nbytes"] >= least[entry.get("replica")], "a replica's constant")
     slots = [entry["slot"] for kind in ("feeds", "outputs") for entry in header[kind]]
     _need(sorted(slots) == list(range(header["slots"])), "every slot belongs to one feed or output")
     _need(all(isinstance(t, str) for t in header["labels"]), "labels are texts")
@@ -136,11 +151,12 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
     """Kind, and for streams the host array's bytes, of each group; loops must be closed and not nested."""
     kinds: dict[int, tuple[int, int]] = {}
     inputs = {f["slot"] for f in program.header["feeds"]}
-    depth, at = 0, 0
+    depth, turning, at = 0, -1, 0
     kinds_of = program.steps[:, 0]
-    side = np.cumsum((kinds_of == REPEAT) | (kinds_of == END))  # before, in, behind the loop over iterations
+    # Before, in or behind which loop over iterations or slots.
+    side = np.cumsum(np.isin(kinds_of, (REPEAT, END, FOR, NEXT)))
     for number, (kind, first, last, label) in enumerate(program.steps.tolist()):
-        _need(0 <= kind <= JUMP, f"a step has kind {kind}")
+        _need(0 <= kind <= COLLECTIVE, f"a step has kind {kind}")
         _need(first == at and first <= last <= len(program.groups), "a step's groups are out of order")
         _need(0 <= label < max(1, len(program.header["labels"])), "a step's label")
         at = last
@@ -150,13 +166,15 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
             depth -= 1
         _need(0 <= depth <= 1, "loops are nested or not closed")
         _need(kind not in (REPEAT, END, LABEL) or first == last, "a control step has groups")
+        if kind in (FOR, NEXT, WINDOW):
+            turning = _turning(program, number, turning, depth)
         if kind in (BRANCH, JUMP):
             _need(last == first + 1 and program.groups[first, 0] == registry.BRANCH, "a branch needs one flag")
             view = program.group(first)
             _need(view.rows == 1 and len(view.params) == 1, "a branch needs one flag")
             goal = int(view.params[0])
             _need(0 <= goal < len(program.steps) and kinds_of[goal] == LABEL, f"step {number} goes to no label")
-            _need(side[goal] == side[number], f"step {number} leaves the loop over iterations")
+            _need(side[goal] == side[number], f"step {number} leaves its loop")
         for group in range(first, last):
             size = -1
             if kind in (STREAM_IN, STREAM_OUT):
@@ -164,7 +182,7 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
                 _need(slot in host and (slot in inputs) == (kind == STREAM_IN), f"group {group}: slot {slot}")
                 size = host[slot]
             kinds[group] = (kind, size)
-    _need(depth == 0, "a loop is not closed")
+    _need(depth == 0 and turning < 0, "a loop is not closed")
     _need(len(program.header["group_labels"]) >= at, "a group has no label")
     for state in program.header["states"]:
         for name, kind in (("write", STREAM_IN), ("read", STREAM_OUT)):
@@ -180,6 +198,35 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
     return kinds
 
 
+def _turning(program: Program, number: int, inside: int, depth: int) -> int:
+    """Checks a step of the loop over micro-batches.
+
+    Args:
+        program: the program.
+        number: of the step.
+        inside: the step at which the loop begins that this one is in, or -1.
+        depth: 1 in the loop over iterations.
+
+    Returns:
+        `inside` for the next step.
+    """
+    kind, first, last, _ = program.steps[number].tolist()
+    _need(last == first + 1 and program.groups[first, 0] == registry.CONTROL, "a control step needs its parameters")
+    params = program.group(first).params.tolist()
+    if kind == FOR:
+        _need(inside < 0 and depth == 1 and len(params) == 1 and 1 <= params[0] <= MAX_TURNS, "a loop over slots")
+        return number
+    _need(inside >= 0, "a step of a loop over slots outside one")
+    if kind == NEXT:
+        _need(params == [inside], "the end of another loop")
+        return -1
+    _need(len(params) == 3 and params[2] == program.micro_batches and abs(params[1]) <= MAX_TURNS, "a window")
+    goal = params[0]
+    _need(number < goal < len(program.steps) and program.steps[goal, 0] == LABEL, f"step {number} goes to no label")
+    _need(not np.isin(program.steps[number:goal, 0], (FOR, NEXT, REPEAT, END)).any(), "a window leaves its loop")
+    return inside
+
+
 def _range(pair: Any, most: int) -> range:
     first, last = pair
     _need(isinstance(first, int) and isinstance(last, int) and 0 <= first <= last <= most, "a range of groups")
@@ -189,9 +236,15 @@ def _range(pair: Any, most: int) -> range:
 def _group(program: Program, index: int, kind: int, host_bytes: int) -> None:
     g = program.group(index)
     is_copy = g.codelet == registry.COPY
-    is_branch = g.codelet == registry.BRANCH
-    _need(is_branch == (kind in (BRANCH, JUMP)), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
-    _need(is_branch or is_copy == (kind != COMPUTE), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
+    of_kinds = {
+        registry.COPY: (EXCHANGE, STREAM_IN, STREAM_OUT),
+        registry.BRANCH: (BRANCH, JUMP),
+        registry.CONTROL: (FOR, NEXT, WINDOW),
+        registry.COLLECTIVE: (COLLECTIVE,),
+    }
+    _need(kind in of_kinds.get(g.codelet, (COMPUTE,)), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
+    if g.codelet == registry.COLLECTIVE:
+        _need(len(g.params) == 3 and program.replicas % max(1, int(g.params[2])) == 0, "groups of replicas")
     SHAPES[g.codelet](g)
     _need(registry.MODELS[g.codelet].work(g) <= MAX_WORK_NS, f"group {index}: more work than any chip's vertices hold")
     limit, tiles = int(program.header["used_bytes"]), program.tile_count
@@ -416,6 +469,24 @@ def _branch(g: GroupView) -> None:
     _counts(g, 1, 2)
 
 
+def _fifo(g: GroupView) -> None:
+    _counts(g, 2, 5)
+    _need(0 <= g.params[0] <= 2 and 1 <= g.params[1] <= MAX_EXTENT, "a queue")
+    _positive(g.col(1))
+
+
+def _control(g: GroupView) -> None:
+    _need(g.rows == 1 and 1 <= len(g.params) <= 3 and len(g.columns) == 1, "a control step")
+
+
+def _collective(g: GroupView) -> None:
+    _counts(g, 3, 4)
+    _op(int(g.params[0]))
+    _dtype(int(g.params[1]))
+    _need(g.params[2] >= 1, "groups of replicas")
+    _positive(g.col(1))
+
+
 def _sort(g: GroupView) -> None:
     _need(len(g.params) >= 5, "a sort's parameters")
     n_ops, n_const, n_tmp, n_body, result = (int(v) for v in g.params[:5])
@@ -436,5 +507,5 @@ def _sort(g: GroupView) -> None:
 
 SHAPES = (
     _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next, _dynamic,
-    _branch, _sort,
+    _branch, _sort, _fifo, _control, _collective,
 )  # fmt: skip

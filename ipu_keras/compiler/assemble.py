@@ -8,13 +8,19 @@ import numpy as np
 
 from ipu_keras.compiler.lower.parts import Mark, Offset, RawGroup, Var
 from ipu_keras.errors import PlanError
+from ipu_runtime.codelets import registry
 from ipu_runtime.program import CATEGORIES, Program
 
 
 class Assembler:
-    """Collects groups and steps into the program's arrays."""
+    """Collects groups and steps into the program's arrays.
 
-    def __init__(self) -> None:
+    Args:
+        tiles: tiles of a chip: those of chip c have the numbers from c x tiles on.
+    """
+
+    def __init__(self, tiles: int) -> None:
+        self.tiles = tiles
         self.steps: list[tuple[int, int, int, int]] = []
         self.groups: list[tuple[int, int, int, int, int, int]] = []
         self.params: list[int] = []
@@ -27,10 +33,20 @@ class Assembler:
         """Add a group; returns its number."""
         first_param, first_column = len(self.params), len(self.columns)
         self.params += [p.step if isinstance(p, Mark) else p for p in raw.params]
-        for column in raw.columns:
+        for column in self._numbered(raw):
             self.columns.append(self._column(column))
         self.groups.append((raw.codelet, raw.rows, first_param, len(raw.params), first_column, len(raw.columns)))
         return len(self.groups) - 1
+
+    def _numbered(self, raw: RawGroup) -> list[Any]:
+        """The group's columns, its tiles numbered over all chips: each operand says on which chip it is."""
+        columns = list(raw.columns)
+        for at, column in enumerate(columns):
+            if isinstance(column, Offset) and column.var.chip:
+                # A copy has its source in columns 0 and 2 and its destination in 1 and 3; a vertex has one tile.
+                side = at - 2 if raw.codelet == registry.COPY else 0
+                columns[side] = np.asarray(raw.columns[side]) + column.var.chip * self.tiles
+        return columns
 
     def _column(self, column: Any) -> tuple[int, int]:
         if isinstance(column, Offset):
@@ -57,7 +73,7 @@ class Assembler:
             self.group(raw)
         self.steps.append((kind, first, len(self.groups), label))
 
-    def program(self, header: dict[str, Any], blob: np.ndarray, placed: list[Var], tiles: int) -> Program:
+    def program(self, header: dict[str, Any], blob: np.ndarray, placed: list[Var]) -> Program:
         """The finished program; `header["used_bytes"]` is set."""
         variables: list[tuple[int, ...]] = []
         cells: list[np.ndarray] = []
@@ -68,7 +84,8 @@ class Assembler:
             variables.append((CATEGORIES.index(var.category), var.first, var.last, at, n, var.label))
             at += n
             used = max(used, int((offsets + var.sizes).max(initial=0)))
-            cells.append(np.stack([var.tiles, offsets, var.sizes], 1).astype(np.int32))  # millions in a large program
+            numbers = var.tiles + var.chip * self.tiles
+            cells.append(np.stack([numbers, offsets, var.sizes], 1).astype(np.int32))  # millions in a large program
         header["used_bytes"] = used
         program = Program(
             header,

@@ -14,6 +14,8 @@ from ipu_keras.compiler.fits import check_memory
 from ipu_keras.compiler.lower import unsupported
 from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import FRAGMENT_PRICES, resolve_options
+from ipu_keras.compiler.parallel.entry import ParallelEntry
+from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.compiler.passes import run_passes
 from ipu_keras.compiler.passes.expand import expand
 from ipu_keras.compiler.passes.generator import add_generator
@@ -35,6 +37,7 @@ def compile_module(
     layers: Any = None,
     name: str = "",
     execute: bool = True,
+    parallel: Parallel | None = None,
 ) -> Executable:
     """Compile an HLO module for the tiles.
 
@@ -47,6 +50,7 @@ def compile_module(
         layers: a LayerNames that says which Keras layer an instruction or parameter belongs to.
         name: of the program in reports.
         execute: False for a program that is only profiled or saved.
+        parallel: over how many chips the step is spread, and how: micro-batches, pipeline stages, replicas.
 
     Returns:
         An Executable.
@@ -57,13 +61,16 @@ def compile_module(
     """
     started = time.perf_counter()
     chip, opts = resolve(target), resolve_options(options)
-    graph, bad = import_module(hlo_bytes)
+    spec = parallel or Parallel()
+    graph, bad = import_module(hlo_bytes, spec.replicas)
     names = Names(layers)
     found = [f"{what} ({names.place_of(op_name)})" for what, op_name in bad]
 
     def check(stage: str, g: Graph) -> None:
         if stage == "simplify again":
-            found.extend(unsupported(g, names.place))
+            # Sums over micro-batches are cut out of the entry computation before it is lowered.
+            whole = spec.in_parts and len(g.params) == len(graph.params)
+            found.extend(unsupported(g, names.place, ("accumulate",) if whole else ()))
 
     wide, states = narrow_feeds(graph, state or {}), dict(state or {})
     if add_generator(graph):
@@ -74,25 +81,26 @@ def compile_module(
             found += unsupported(expand(graph), names.place)
         raise _unsupported(name, found)
     try:
-        graph = run_passes(graph, check)
+        graph = run_passes(graph, check, fused=not spec.in_parts)
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         raise GraphError(f"{name or graph.name}: the module's instructions do not fit each other: {error!r}") from error
     if found:
         raise _unsupported(name, found)
-    program = _program(graph, chip, opts, states, names, name, wide)
+    program = _program(graph, chip, opts, states, names, name, wide, spec)
     return Executable(program, compile_seconds=time.perf_counter() - started, options=opts, execute=execute)
 
 
 def _program(
     graph: Graph, chip: Target, opts: dict[str, Any], states: dict[int, int | None], names: Names, name: str,
-    wide: dict[int, str],
+    wide: dict[int, str], spec: Parallel,
 ) -> Program:  # fmt: skip
     """Lower; once more with less exchange code if the program does not fit the tiles."""
     wish = opts["internal_exchange"]
     for effort in ("balanced", "memory") if wish == "balanced" else (wish,):
         price = FRAGMENT_PRICES[effort]
         made_for = chip if price is None else dataclasses.replace(chip, fragment_price=price)
-        program = Entry(graph, made_for, opts, states, names, name, wide).program()
+        entry = ParallelEntry if spec.in_parts else Entry
+        program = entry(graph, made_for, opts, states, names, name, wide, spec).program()
         report = memory_report(program)
         if report.fits or not _code_is_too_much(report):
             break

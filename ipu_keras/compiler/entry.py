@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.assemble import Assembler
-from ipu_keras.compiler.layout import Layout, whole
+from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
 from ipu_keras.compiler.lower.context import Context
-from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, RawStep, Var, host_rows
+from ipu_keras.compiler.lower.parts import Located, RawStep, host_rows
 from ipu_keras.compiler.lower.scope import Scope, write_back
+from ipu_keras.compiler.lower.streams import from_host, to_host
 from ipu_keras.compiler.memory import lifetimes, loops_of, place
-from ipu_keras.compiler.move import Rows, plan_move
 from ipu_keras.compiler.names import Names
+from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.compiler.passes.generator import GENERATOR
 from ipu_keras.compiler.schedule import in_order
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
-from ipu_runtime.codelets import registry
 from ipu_runtime.program import END, REPEAT, STREAM_IN, STREAM_OUT, Program
 
 
@@ -34,6 +34,7 @@ class Entry:
         names: labels for reports.
         name: of the program.
         wide: entry-parameter index -> dtype on the host, for feeds that arrive narrower (`passes.narrow`).
+        spec: over how many chips the step is spread.
     """
 
     def __init__(
@@ -45,9 +46,12 @@ class Entry:
         names: Names,
         name: str,
         wide: dict[int, str] | None = None,
+        spec: Parallel | None = None,
     ) -> None:
         self.graph, self.target, self.state, self.names, self.name = graph, target, state, names, name
-        self.ctx = Context(target, graph, names.label, dict(options))
+        self.spec = spec or Parallel()
+        self.ipus = self.spec.ipus
+        self.ctx = Context(target, graph, names.label, {**options, "replicas": self.spec.replicas})
         self.guard = int(options["guard_bytes"])
         self.wide = wide or {}
         self.slots = 0
@@ -112,21 +116,23 @@ class Entry:
             self.ctx.label = label
             if value.node.name == GENERATOR:
                 first = np.array([self.ctx.options["seed"], 0, 0], np.uint64)
-                self.ctx.constants.append((var, layout, first))
+                self.ctx.constants.append((var, layout, first, "seed"))
             return Located(var, layout)
 
         return make
 
-    def _feed_maker(self, param: int, value: Value) -> Any:
+    def _feed_maker(self, param: int, value: Value, micro: int = 1) -> Any:
         def make(layout: Layout) -> Located:
             label, self.ctx.label = self.ctx.label, self.ctx.at(f"|stream|parameter {param}")
             var = self.ctx.var(layout, value.itemsize)
             slot = self.slots
             self.slots += 1
             self.feeds[param] = {"param": param, "shape": list(value.shape), "dtype": value.dtype, "slot": slot}
+            if micro > 1:
+                self.feeds[param]["micro"] = micro
             if param in self.wide:
                 self.feeds[param]["host_dtype"] = self.wide[param]
-            raw = _from_host(host_rows(layout), var, value.itemsize, slot)
+            raw = from_host(host_rows(layout), var, value.itemsize, slot)
             self.ctx.steps.append(RawStep(STREAM_IN, [raw], [], [var], self.ctx.label))
             self.ctx.label = label
             return Located(var, layout)
@@ -134,31 +140,40 @@ class Entry:
         return make
 
     def _stream_out(self) -> list[dict[str, Any]]:
-        ctx, graph = self.ctx, self.graph
         taken = {o for o in self.state.values() if o is not None}
-        outputs = []
-        for i, value in enumerate(graph.outputs):
-            if i in taken:
-                continue
-            ctx.label = ctx.at(f"|stream|output {i}")
-            here = ctx.place(value)
-            raw = _to_host(here, value.itemsize, self.slots)
-            ctx.steps.append(RawStep(STREAM_OUT, [raw], [here.var], [], ctx.label))
-            outputs.append({"output": i, "shape": list(value.shape), "dtype": value.dtype, "slot": self.slots})
-            self.slots += 1
-        return outputs
+        return [self._output(i, value) for i, value in enumerate(self.graph.outputs) if i not in taken]
+
+    def _output(self, index: int, value: Value, micro: int = 1) -> dict[str, Any]:
+        """Stream a value to the host.
+
+        Args:
+            index: of the flat output.
+            value: what.
+            micro: how often in an iteration.
+        """
+        ctx = self.ctx
+        ctx.label = ctx.at(f"|stream|output {index}")
+        here = ctx.place(value)
+        raw = to_host(here, value.itemsize, self.slots)
+        ctx.steps.append(RawStep(STREAM_OUT, [raw], [here.var], [], ctx.label))
+        found = {"output": index, "shape": list(value.shape), "dtype": value.dtype, "slot": self.slots}
+        if micro > 1:
+            found["micro"] = micro
+        self.slots += 1
+        return found
 
     def _assemble(self, before: list[RawStep], body: list[RawStep], outputs: list[dict[str, Any]]) -> Program:
         ctx, graph = self.ctx, self.graph
         repeat, end = (RawStep(kind, [], [], [], ctx.at("|control|repeat")) for kind in (REPEAT, END))
         sequence = [*in_order(before), [repeat], *in_order(body), [end]]
         for i, parts in enumerate(sequence):
-            if parts[0].mark is not None:
-                parts[0].mark.step = i
+            for part in parts:
+                if part.mark is not None:
+                    part.mark.step = i
         loops, choices = loops_of(sequence)
         used = lifetimes(sequence, [(lo, hi) for lo, hi, _ in loops], ctx.vars)
-        placement = place(used, self.target.tiles, self.guard)
-        asm = Assembler()
+        placement = place(used, self.target.tiles * self.ipus, self.guard, self.ipus)
+        asm = Assembler(self.target.tiles)
         for parts in sequence:
             asm.step(parts[0].kind, [g for part in parts for g in part.groups], parts[0].label)
         group_labels = [part.label for parts in sequence for part in parts for _ in part.groups]
@@ -175,17 +190,25 @@ class Entry:
             "group_labels": group_labels,
             "plans": ctx.plans,
             "products": ctx.products,
+            "ipus": self.ipus,
+            "replicas": self.spec.replicas,
+            "micro_batches": self.spec.micro_batches,
+            **self._more(),
         }
         header["constants"], blob = self._constants(asm)
-        return asm.program(header, blob, placement.vars, self.target.tiles)
+        return asm.program(header, blob, placement.vars)
+
+    def _more(self) -> dict[str, Any]:
+        """More of the header; steps have their numbers now."""
+        return {}
 
     def _states(self, asm: Assembler) -> list[dict[str, Any]]:
         states = []
         for param, output in self.state.items():
             value = self.graph.params[param]
             here = self.ctx.place(value)
-            write = asm.group(_from_host(host_rows(here.layout), here.var, value.itemsize, 0))
-            read = asm.group(_to_host(here, value.itemsize, 0))
+            write = asm.group(from_host(host_rows(here.layout), here.var, value.itemsize, 0))
+            read = asm.group(to_host(here, value.itemsize, 0))
             states.append(
                 {
                     "param": param,
@@ -201,27 +224,12 @@ class Entry:
 
     def _constants(self, asm: Assembler) -> tuple[list[dict[str, Any]], np.ndarray]:
         constants, blobs, at = [], [], 0
-        for var, layout, array in self.ctx.constants:
+        for var, layout, array, replica in self.ctx.constants:
             raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-            number = asm.group(_from_host(host_rows(layout), var, array.dtype.itemsize, 0))
+            number = asm.group(from_host(host_rows(layout), var, array.dtype.itemsize, 0))
             constants.append({"groups": [number, number + 1], "first": at, "nbytes": len(raw)})
+            if replica is not None:
+                constants[-1]["replica"] = replica
             blobs.append(raw)
             at += len(raw)
         return constants, np.concatenate(blobs) if blobs else np.zeros(0, np.uint8)
-
-
-def _from_host(rows: Rows, var: Var, itemsize: int, slot: int) -> RawGroup:
-    columns: list[Any] = [rows.src_tile * 0, rows.dst_tile, rows.src_off]
-    columns.append(Offset(var, rows.dst_tile, rows.dst_off * itemsize, itemsize))
-    for n, d, s in zip(rows.counts, rows.dst_strides, rows.src_strides, strict=True):
-        columns += [n, d, s]
-    return RawGroup(registry.COPY, len(rows), [len(rows.counts), itemsize, slot], columns)
-
-
-def _to_host(here: Located, itemsize: int, slot: int) -> RawGroup:
-    rows = plan_move(whole(here.layout.view), here.layout)
-    columns: list[Any] = [rows.src_tile, rows.dst_tile * 0]
-    columns += [Offset(here.var, rows.src_tile, rows.src_off * itemsize, itemsize), rows.dst_off]
-    for n, d, s in zip(rows.counts, rows.dst_strides, rows.src_strides, strict=True):
-        columns += [n, d, s]
-    return RawGroup(registry.COPY, len(rows), [len(rows.counts), itemsize, slot], columns)

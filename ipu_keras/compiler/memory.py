@@ -16,7 +16,7 @@ import numpy as np
 from ipu_keras.compiler._place import first_fit
 from ipu_keras.compiler.layout import Ints
 from ipu_keras.compiler.lower.parts import RawStep, Var
-from ipu_runtime.program import BRANCH, REPEAT
+from ipu_runtime.program import BRANCH, FOR, REPEAT
 
 
 @dataclass
@@ -66,10 +66,15 @@ def lifetimes(sequence: list[list[RawStep]], loops: list[tuple[int, int]], vars_
                     var.first = number
                 var.last = number
     used = []
+    slots = [(i, step[0].loop) for i, step in enumerate(sequence) if step[0].kind == FOR]
+    turning = next(((i, loop[0].step) for i, loop in slots if loop is not None), (0, 0))
     inner_first = sorted(loops, key=lambda loop: loop[1] - loop[0])
     for var in vars_:
         if var.pinned:
             var.first, var.last = 0, len(sequence) - 1
+        elif var.carried and var.first >= 0:
+            low, high = turning
+            var.first, var.last = min(low, var.first), max(high, var.last)
         elif var.first >= 0:
             for low, high in inner_first:
                 if var.first < low <= var.last <= high:
@@ -79,18 +84,20 @@ def lifetimes(sequence: list[list[RawStep]], loops: list[tuple[int, int]], vars_
     return used
 
 
-def place(used: list[Var], tiles: int, guard: int) -> Placement:
+def place(used: list[Var], tiles: int, guard: int, ipus: int = 1) -> Placement:
     """Give each variable an offset on each of its tiles.
 
     Args:
         used: variables with their lifetimes.
-        tiles: tiles of the chip.
+        tiles: tiles of all chips.
         guard: bytes between allocations (strict mode).
+        ipus: chips.
     """
     order = sorted(used, key=lambda v: (not v.pinned, -int(v.sizes.max(initial=0)), v.first))
     counts = [len(v.tiles) for v in order]
     owner = np.repeat(np.arange(len(order), dtype=np.int32), counts)
-    all_tiles = np.concatenate([v.tiles for v in order]) if order else np.zeros(0, np.int64)
+    per_chip = tiles // ipus
+    all_tiles = np.concatenate([v.tiles + v.chip * per_chip for v in order]) if order else np.zeros(0, np.int64)
     all_sizes = np.concatenate([v.sizes for v in order]) if order else np.zeros(0, np.int64)
     by_tile = np.argsort(all_tiles, kind="stable")
     edges = np.searchsorted(all_tiles[by_tile], np.arange(tiles + 1))
@@ -119,7 +126,7 @@ def place(used: list[Var], tiles: int, guard: int) -> Placement:
                 ends[all_tiles[at[0]]] = end
     start = 0
     for var, n in zip(order, counts, strict=True):
-        var.offsets = np.zeros(tiles, np.int64)
+        var.offsets = np.zeros(per_chip, np.int64)
         var.offsets[var.tiles] = offsets[start : start + n]
         start += n
     return Placement(order, ends)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipu_keras.graph.ir import Node
 
-_OWN_SCOPE = re.compile(r"IPU\.\d+\.(_\d+)?/")
+_OWN_SCOPE = re.compile(r"IPU(STAGE)?\.\d+\.(_\d+)?/")
 """Name scopes that the front end opens at each layer call; the layer's path says the same in words."""
 
 
@@ -26,6 +26,11 @@ class Names:
                 return str(found[0]), str(found[1])
         phase = "backward" if where.startswith("gradient_tape") else "forward"
         return "", phase
+
+    def stage(self, where: str) -> int | None:
+        """The pipeline stage that an instruction's op_name says."""
+        found: int | None = self.layers.stage(where) if hasattr(self.layers, "stage") and where else None
+        return found
 
     def place(self, node: Node) -> str:
         """For messages: layer and op_name."""

@@ -11,9 +11,9 @@ from ipu_keras.config.table import OPTIONS
 from ipu_keras.config.tree import IPUConfig
 from ipu_keras.errors import ConfigError
 
-__all__ = ["as_list", "check"]
+__all__ = ["as_list", "check", "ipus"]
 
-_SEVERAL = "several IPUs are not there yet: one is emulated, with one replica of a model that is not split"
+_SEVERAL = "several processes are not there yet: all replicas are emulated in one"
 
 
 def check(config: IPUConfig) -> None:
@@ -57,9 +57,24 @@ def _selection(config: IPUConfig) -> None:
         raise ConfigError(f"select_ipus is {chosen}; devices are numbered from 0")
     if any(number < 1 for number in auto):
         raise ConfigError(f"auto_select_ipus is {auto}; a device has at least one IPU")
-    if sum(auto) > 1 or len(chosen) > 1:
+    if len(auto) > 1 or len(chosen) > 1:
         name, value = ("auto_select_ipus", auto) if auto else ("select_ipus", chosen)
-        raise SeveralIPUsError(f"{name} is {value}; {_SEVERAL}. Set auto_select_ipus = 1.", [name])
+        raise SeveralIPUsError(
+            f"{name} is {value}: each number is a device of its own, and one device is emulated. For a device "
+            f"of several "
+            "IPUs set auto_select_ipus to their number.",
+            [name],
+        )
+
+
+def ipus(config: IPUConfig) -> int:
+    """Chips of the device.
+
+    Args:
+        config: the configuration, checked.
+    """
+    auto = as_list(config.auto_select_ipus)
+    return auto[0] if auto else 1
 
 
 def _connection(config: IPUConfig) -> None:

@@ -39,12 +39,14 @@ class Meaning:
         options: of the compiler; only those that are configured.
         ineffective: ``name = value`` of each option that is set and does nothing.
         notes: sentences on what was decided between options.
+        ipus: chips of the device.
     """
 
     target: Target
     options: dict[str, Any]
     ineffective: list[str]
     notes: list[str]
+    ipus: int = 1
 
 
 def meaning_of(config: IPUConfig) -> Meaning:
@@ -61,7 +63,7 @@ def meaning_of(config: IPUConfig) -> Meaning:
     notes: list[str] = []
     target = _target(config, ineffective)
     options = {**_engine(config, ineffective), **_products(config, ineffective, notes)}
-    return Meaning(target, options, ineffective, notes)
+    return Meaning(target, options, ineffective, notes, checks.ipus(config))
 
 
 def _set_in_vain(config: IPUConfig, option: AttributeMetadata) -> bool:

@@ -27,11 +27,13 @@ class System:
         config: a copy of the configuration as it was then.
         target: the chip.
         options: of the compiler.
+        ipus: chips of the device.
     """
 
     config: IPUConfig
     target: Target
     options: dict[str, Any]
+    ipus: int = 1
 
     def same(self, other: System) -> bool:
         """Whether both are configured alike.
@@ -63,7 +65,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
         ConfigTypeError: (a TypeError) it is no IPUConfig; or a list or dictionary in it holds what it may not.
         ConfigError: (a ValueError) a value that cannot be, or values that exclude each other.
         SelectionError: IPUs are selected twice, or by number on the IPU model.
-        SeveralIPUsError: more than one IPU is selected.
+        SeveralIPUsError: more than one device is selected.
         SystemStateError: (a RuntimeError) it is configured otherwise, and `reset_configuration` is False.
 
     Example:
@@ -82,7 +84,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
         for name in ("auto_select_ipus", "select_ipus"):
             if isinstance(config._read(name), int):
                 config._write(name, as_list(config._read(name)))
-        new = System(copy.deepcopy(config), meaning.target, meaning.options)
+        new = System(copy.deepcopy(config), meaning.target, meaning.options, meaning.ipus)
         if _system is not None:
             if _system.same(new):
                 return

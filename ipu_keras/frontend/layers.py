@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-__all__ = ["LayerNames", "token"]
+__all__ = ["LayerNames", "stage_token", "token"]
 
 # TensorFlow makes a scope's name unique by a suffix "_1": the token ends in a dot, so the suffix can be told from it.
 _TOKEN = re.compile(r"(?:^|/)(IPU\.\d+\.)(?:_\d+)?(?=/|$)")
+_STAGE = re.compile(r"(?:^|/)IPUSTAGE\.(\d+)\.(?:_\d+)?(?=/|$)")
+
+
+def stage_token(stage: int) -> str:
+    """Name of the name scope in which a layer of this pipeline stage is called.
+
+    Args:
+        stage: number of the stage.
+    """
+    return f"IPUSTAGE.{stage}."
 
 
 def token(number: int) -> str:
@@ -55,3 +65,16 @@ class LayerNames:
             if path is not None:
                 return path, "backward" if "gradient_tape" in op_name else "forward"
         return None
+
+    def stage(self, op_name: str) -> int | None:
+        """Pipeline stage of an instruction, None when its name does not say one.
+
+        Args:
+            op_name: ``metadata.op_name`` of the HLO instruction.
+
+        Example:
+            >>> LayerNames().stage("gradient_tape/IPUSTAGE.2./IPU.1./dense/MatMul")
+            2
+        """
+        found = _STAGE.findall(op_name)
+        return int(found[-1]) if found else None

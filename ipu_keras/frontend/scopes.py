@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import token
 
 __all__ = ["ScopeTracer"]
@@ -21,11 +22,13 @@ class ScopeTracer:
     Attributes:
         scopes: token -> path.
         owners: id of the object -> path where it was first called.
+        gradients: what happens to gradients before an optimizer applies them; None: nothing.
     """
 
     def __init__(self) -> None:
         self.scopes: dict[str, str] = {}
         self.owners: dict[int, str] = {}
+        self.gradients: Gradients | None = None
         self._tokens: dict[str, str] = {}
         self._stack: list[tuple[int, str]] = []
 

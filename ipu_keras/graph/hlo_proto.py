@@ -36,7 +36,8 @@ def _pb() -> tuple[Any, Any]:
 
 
 class _Importer:
-    def __init__(self, module: Any, data_pb2: Any) -> None:
+    def __init__(self, module: Any, data_pb2: Any, replicas: int = 1) -> None:
+        self.replicas = replicas
         self.types = {v.number: v.name.lower() for v in data_pb2.PrimitiveType.DESCRIPTOR.values}
         self.computations = {c.id: c for c in module.computations}
         self.entry = module.entry_computation_id
@@ -94,7 +95,7 @@ class _Importer:
                 env[instruction.id] = inputs[0][instruction.tuple_index]
             elif op in ALIASES:
                 env[instruction.id] = inputs[0]
-            elif op in COLLECTIVES and self.same_shapes(instruction.shape, inputs):
+            elif op in COLLECTIVES and self.replicas == 1 and self.same_shapes(instruction.shape, inputs):
                 env[instruction.id] = inputs[0] if len(inputs) == 1 else inputs
             elif op == "call":
                 env[instruction.id] = self.body(instruction.called_computation_ids[0], inputs, graph)
@@ -130,7 +131,7 @@ class _Importer:
             self.refuse(f"the effects of {instruction.custom_call_target} in", instruction)
         shapes = _leaves(shape, self.types) if is_tuple else [shape]
         flat = _flatten(inputs)
-        if instruction.opcode in ("replica-id", "partition-id"):
+        if instruction.opcode == "partition-id" or (instruction.opcode == "replica-id" and self.replicas == 1):
             node = Node("constant", [], [((), "u32")], {"value": np.zeros((), np.uint32)}, name=instruction.name)
             graph.nodes.append(node)
             return node.out
@@ -156,6 +157,11 @@ class _Importer:
         )
         graph.nodes.append(node)
         return _nested(shape, self.types, iter(node.results)) if is_tuple else node.out
+
+    def groups(self, instruction: Any) -> tuple[tuple[int, ...], ...]:
+        """The groups of replicas of a collective; empty for all in one."""
+        listed = instruction.collective_device_list.replica_groups or instruction.replica_groups
+        return tuple(tuple(group.replica_ids) for group in listed)
 
     def same_shapes(self, shape: Any, inputs: list[Any]) -> bool:
         """Whether a collective gives arrays of the shapes that it takes: then it is one of a single replica."""
@@ -251,7 +257,10 @@ class _Importer:
         elif op == "rng-bit-generator":
             attrs["algorithm"] = int(i.rng_algorithm)
         elif op == "custom-call":
-            attrs["target"] = i.custom_call_target
+            attrs["target"], attrs["config"] = i.custom_call_target, i.backend_config.decode("utf-8", "replace")
+        elif op == "all-reduce":
+            attrs["region"] = self.region(i.called_computation_ids[0])
+            attrs["groups"] = self.groups(i)
         elif op in ("batch-norm-training", "batch-norm-inference", "batch-norm-grad"):
             attrs["epsilon"], attrs["feature"] = i.epsilon, i.feature_index
         if i.HasField("window"):
@@ -321,11 +330,12 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) else tuple(int(v) for v in value)
 
 
-def import_module(serialized: bytes) -> tuple[Graph, list[tuple[str, str]]]:
+def import_module(serialized: bytes, replicas: int = 1) -> tuple[Graph, list[tuple[str, str]]]:
     """Read an HLO module.
 
     Args:
         serialized: bytes of an `HloModuleProto`.
+        replicas: on how many the module runs: of one, a collective gives back what it gets.
 
     Returns:
         The entry computation as a Graph, and a list of what no tile can hold (dtypes, dynamic shapes, tokens),
@@ -342,7 +352,7 @@ def import_module(serialized: bytes) -> tuple[Graph, list[tuple[str, str]]]:
         raise UnsupportedError(f"these bytes are not a serialized HloModuleProto: {error}") from error
     if not module.computations:
         raise UnsupportedError("these bytes are not a serialized HloModuleProto: no computation in them")
-    importer = _Importer(module, data_pb2)
+    importer = _Importer(module, data_pb2, replicas)
     graph = importer.graph
     try:
         importer.body(module.entry_computation_id, None, graph)

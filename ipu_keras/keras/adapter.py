@@ -13,12 +13,14 @@ from keras.src.backend import KerasTensor, compute_output_spec, standardize_dtyp
 from keras.src.layers.layer import Layer
 from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.random.seed_generator import SeedGenerator
 from keras.src.saving import object_registration
 from keras.src.trainers import compile_utils
 from keras.src.trainers.data_adapters import py_dataset_adapter
 from keras.src.trainers.trainer import Trainer
 
 from ipu_keras.errors import IPUError
+from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.scopes import ScopeTracer
 from ipu_keras.frontend.trace import Traced
@@ -179,7 +181,7 @@ _scope_saved: list[tuple[type, str, Any]] = []
 
 
 @contextlib.contextmanager
-def trace_scopes(names: LayerNames, model: Any = None) -> Iterator[ScopeTracer]:
+def trace_scopes(names: LayerNames, model: Any = None, gradients: Gradients | None = None) -> Iterator[ScopeTracer]:
     """While open, layers, losses, metrics and optimizers that this thread calls open a name scope of ours.
 
     Some methods of Keras's classes are wrapped while any thread traces, and put back afterwards.
@@ -187,10 +189,12 @@ def trace_scopes(names: LayerNames, model: Any = None) -> Iterator[ScopeTracer]:
     Args:
         names: its `scopes` are filled.
         model: a model whose loss tracker gets its scope, too.
+        gradients: what happens to gradients before an optimizer applies them, and to seeds.
     """
     tracer = ScopeTracer()
+    tracer.gradients = gradients
     previous = getattr(_local, "tracer", None)
-    _acquire_scopes()
+    _acquire_scopes(type(getattr(model, "optimizer", None)))
     _local.tracer = tracer
     tracker = getattr(model, "_loss_tracker", None)
     try:
@@ -202,15 +206,21 @@ def trace_scopes(names: LayerNames, model: Any = None) -> Iterator[ScopeTracer]:
         names.scopes.update(tracer.scopes)
 
 
-def _acquire_scopes() -> None:
+def _acquire_scopes(optimizer: type) -> None:
     global _scope_users
     with _scope_lock:
         if _scope_users == 0:
             _wrap(Layer, "_open_name_scope", _layer_scope)
-            _wrap(BaseOptimizer, "apply", _part_scope("optimizer"))
+            _wrap(SeedGenerator, "next", _seed_of_replica)
+            _wrap(BaseOptimizer, "apply", _applied)
             _wrap(compile_utils.CompileLoss, "__call__", _part_scope("loss"))
             _wrap(compile_utils.MetricsList, "update_state", _metrics_scope)
             _wrap(Trainer, "get_metrics_result", _part_scope("metrics"))
+        wrapped = {owner for owner, name, _ in _scope_saved if name == "apply"}
+        for owner in optimizer.__mro__:
+            # An optimizer around another one (of scaled losses) has an `apply` of its own.
+            if "apply" in vars(owner) and issubclass(owner, BaseOptimizer) and owner not in wrapped:
+                _wrap(owner, "apply", _applied)
         _scope_users += 1
 
 
@@ -258,6 +268,38 @@ def _part_scope(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return wrapped
 
     return wrapper
+
+
+def _applied(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Around an optimizer's `apply`: its scope; the outermost one gets the gradients as they shall be applied."""
+    scoped = _part_scope("optimizer")(method)
+
+    def apply(self: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
+        tracer = getattr(_local, "tracer", None)
+        if tracer is None or tracer.gradients is None or getattr(_local, "applying", False):
+            return scoped(self, grads, *args, **kwargs)
+        _local.applying = True
+        try:
+            with tracer.part("optimizer"):
+                grads = [None if g is None else tracer.gradients.reduce(g) for g in grads]
+            return scoped(self, grads, *args, **kwargs)
+        finally:
+            _local.applying = False
+
+    return apply
+
+
+def _seed_of_replica(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Around SeedGenerator.next: replicas draw other random numbers from seeds that are the same on all."""
+
+    def next_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seed = method(self, *args, **kwargs)
+        tracer = getattr(_local, "tracer", None)
+        if tracer is None or tracer.gradients is None:
+            return seed
+        return tracer.gradients.seed(seed)
+
+    return next_
 
 
 def _metrics_scope(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.errors import DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
+from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced
 from ipu_keras.keras import adapter
@@ -169,13 +171,14 @@ class FunctionRunner:
 
         return step
 
-    def _scopes(self, names: LayerNames) -> Any:
-        return self._prepared(names)
+    def _scopes(self, names: LayerNames, parallel: Parallel) -> Any:
+        return self._prepared(names, parallel)
 
     @contextlib.contextmanager
-    def _prepared(self, names: LayerNames) -> Iterator[None]:
+    def _prepared(self, names: LayerNames, parallel: Parallel) -> Iterator[None]:
         function, (args, kwargs) = self._function(), self._pending
-        with adapter.trace_scopes(names, self._model()) as self._tracer:
+        gradients = Gradients(replicas=parallel.replicas) if parallel.replicas > 1 else None
+        with adapter.trace_scopes(names, self._model(), gradients) as self._tracer:
             if function is not None and hasattr(function, "get_concrete_function"):
                 # Variables that it creates on its first call must be created outside the trace around it.
                 specs = tf.nest.map_structure(_spec, (args, kwargs))

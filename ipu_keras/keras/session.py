@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.errors import DataError
 from ipu_keras.frontend import abstract, tfapi
 from ipu_keras.frontend.layers import LayerNames
@@ -33,11 +34,19 @@ class Program:
         traced: the lowered step.
         executable: what ``compile_module`` made of it.
         engine_options: for ``executable.engine``.
+        parallel: over how many chips it is spread.
     """
 
-    def __init__(self, traced: Traced, executable: Any, engine_options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        traced: Traced,
+        executable: Any,
+        engine_options: dict[str, Any] | None = None,
+        parallel: Parallel | None = None,
+    ) -> None:
         self.traced = traced
         self.executable = executable
+        self.parallel = parallel or Parallel()
         self._engine_options = engine_options or {}
         self._feeds = list(traced.feeds.items())
 
@@ -59,11 +68,12 @@ class Program:
         """One device execution of `repeat` steps.
 
         Args:
-            leaves: the flat data; each array has a leading axis of length `repeat`.
-            repeat: number of steps.
+            leaves: the flat data; each array has a leading axis of steps: `repeat` times the micro-batches of an
+                iteration, and behind it one of replicas if there are several.
+            repeat: number of iterations.
 
         Returns:
-            flat output index -> array with a leading axis of length `repeat`.
+            flat output index -> array with the same leading axes.
         """
         results = self.attempt(leaves, repeat)
         self.commit()
@@ -129,7 +139,7 @@ class Session:
         name: for messages and logs, such as ``"sequential.train_step"``.
         target: name of the target or a Target.
         options: options of the compiler.
-        scopes: makes, for a LayerNames to fill, the context in which the step is traced.
+        scopes: makes, for a LayerNames to fill and a Parallel, the context in which the step is traced.
         finish: completes the LayerNames after a trace.
         prepare: called with the step's specs before a trace.
         engine_options: keyword arguments of ``executable.engine``.
@@ -143,7 +153,7 @@ class Session:
         name: str,
         target: Any = "gc200",
         options: dict[str, Any] | None = None,
-        scopes: Callable[[LayerNames], AbstractContextManager[Any]] | None = None,
+        scopes: Callable[[LayerNames, Parallel], AbstractContextManager[Any]] | None = None,
         finish: Callable[[Traced], None] | None = None,
         prepare: Callable[[Any], None] | None = None,
         engine_options: dict[str, Any] | None = None,
@@ -156,7 +166,7 @@ class Session:
         self._scopes = scopes
         self._finish, self._prepare = finish, prepare
         self._engine_options, self._execute = engine_options, execute
-        self._programs: dict[tuple[Any, Signature], Program] = {}
+        self._programs: dict[tuple[Any, Signature, Parallel], Program] = {}
         self.latest: Program | None = None
 
     @property
@@ -164,17 +174,19 @@ class Session:
         """The programs made so far, oldest first."""
         return list(self._programs.values())
 
-    def program(self, structure: Any, signature: Signature) -> Program:
+    def program(self, structure: Any, signature: Signature, parallel: Parallel | None = None) -> Program:
         """The program for these shapes, compiled now if there is none yet.
 
         Args:
             structure: the tuple of arguments, of which only the nesting is used.
             signature: shape and dtype of each leaf.
+            parallel: over how many chips the step is spread, and how.
 
         Raises:
             UnsupportedError, IPUOutOfMemoryError: from lowering and compiling.
         """
-        key = (_shape_of(structure), signature)
+        parallel = parallel or Parallel()
+        key = (_shape_of(structure), signature, parallel)
         program = self._programs.get(key)
         if program is None:
             program = self._compile(structure, signature, key)
@@ -182,7 +194,7 @@ class Session:
         self.latest = program
         return program
 
-    def _compile(self, structure: Any, signature: Signature, key: tuple[Any, Signature]) -> Program:
+    def _compile(self, structure: Any, signature: Signature, key: tuple[Any, Signature, Parallel]) -> Program:
         from ipu_keras.compiler import compile_module
 
         logger.info("compiling %s: %s", self._name, self._reason(key))
@@ -199,7 +211,7 @@ class Session:
                 specs,
                 name=self._name,
                 names=names,
-                scopes=self._scopes(names) if self._scopes is not None else None,
+                scopes=self._scopes(names, key[2]) if self._scopes is not None else None,
                 create=tfapi.create_now if self._execute else abstract.create,
             )
         if self._finish is not None:
@@ -213,8 +225,9 @@ class Session:
             layers=names,
             name=self._name,
             execute=self._execute,
+            parallel=key[2],
         )
-        program = Program(traced, executable, self._engine_options)
+        program = Program(traced, executable, self._engine_options, key[2])
         logger.info(
             "compiled %s in %.2f s (%.2f s of it tracing and lowering)",
             self._name,
@@ -223,12 +236,14 @@ class Session:
         )
         return program
 
-    def _reason(self, key: tuple[Any, Signature]) -> str:
+    def _reason(self, key: tuple[Any, Signature, Parallel]) -> str:
         if not self._programs:
             return "first use, with " + describe(key[1])
         last = next(reversed(self._programs))
         if last[0] != key[0]:
             return "the data has another structure than before, now " + describe(key[1])
+        if last[2] != key[2]:
+            return "the step is spread over chips in another way than before"
         changes = [
             f"tensor {i} was {_one(old)} and is {_one(new)}"
             for i, (old, new) in enumerate(zip(last[1], key[1], strict=False))

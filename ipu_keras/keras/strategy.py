@@ -52,6 +52,7 @@ class IPUStrategy(tf.distribute.Strategy):
             scope then have a shape and a dtype, and no values, and take (nearly) no memory. ``fit`` compiles the step
             and trains nothing; ``evaluate``, ``predict``, ``run`` and the like compile and raise ProfileOnlyError, as
             they have no results. `ipu_keras.analyse` compiles without all that.
+        ipus: chips of the device. None for those of the configured system (`IPUConfig.auto_select_ipus`), or one.
 
     Raises:
         ConfigError: an argument that cannot be.
@@ -78,6 +79,7 @@ class IPUStrategy(tf.distribute.Strategy):
         threads: int | None = None,
         strict: bool | None = None,
         execute: bool = True,
+        ipus: int | None = None,
     ) -> None:
         adapter.check_backend()
         if "IPU" not in str(ipu_device).upper():
@@ -92,6 +94,9 @@ class IPUStrategy(tf.distribute.Strategy):
         self._target = None if target is None else resolve(target)
         # Strict mode watches the bytes between allocations, so there must be some.
         self._options = {"guard_bytes": 8, **(options or {})} if strict else options
+        if ipus is not None and (isinstance(ipus, bool) or not isinstance(ipus, int) or ipus < 1):
+            raise ConfigError(f"ipus is {ipus!r}; it must be a positive number of chips.")
+        self._ipus = ipus
         self.partial_batch = partial_batch
         self.execute = execute
         self.engine_options = {"threads": threads, "strict": strict}
@@ -105,6 +110,14 @@ class IPUStrategy(tf.distribute.Strategy):
             return self._target
         configured = system.current()
         return configured.target if configured is not None else resolve("gc200")
+
+    @property
+    def ipus(self) -> int:
+        """Chips of the device: the strategy's own number, else the configured system's, else one."""
+        if self._ipus is not None:
+            return self._ipus
+        configured = system.current()
+        return configured.ipus if configured is not None else 1
 
     @property
     def options(self) -> dict[str, Any] | None:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.errors import DataError
 from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import Traced
-from ipu_keras.keras import adapter, data
+from ipu_keras.keras import adapter, data, options, spread
 from ipu_keras.keras.session import Program, Session, Signature, describe
 
 __all__ = ["CallRules", "PredictFunction", "StepFunction"]
@@ -83,7 +84,7 @@ class _Function:
         self._what = f"{model.name}.{kind}_step"
         self._buffers: dict[tuple[Signature, int], list[Any]] = {}
         self._tracer: Any = None
-        self._how = (strategy.target, strategy.options)
+        self._how = how(model)
         self.session = Session(
             getattr(model, f"{kind}_step"),
             name=self._what,
@@ -95,17 +96,15 @@ class _Function:
             engine_options=strategy.engine_options,
             execute=strategy.execute,
         )
-        self._last: tuple[Signature, tuple[Any, Program]] | None = None
+        self._last: tuple[Signature, tuple[Any, Program, Parallel]] | None = None
         self._lock = threading.Lock()
 
     def _prepare(self, specs: Any) -> None:
         adapter.build_first(self._model, specs[0])
 
-    def _traced_in(self, names: LayerNames) -> Any:
-        return adapter.trace_scopes(names, self._model)
-
-    def _scopes(self, names: LayerNames) -> Any:
-        return _Remember(self, self._traced_in(names))
+    def _scopes(self, names: LayerNames, parallel: Parallel) -> Any:
+        context = spread.traced_for(self._model, parallel, names)
+        return _Remember(self, context)
 
     def _finish(self, traced: Traced) -> None:
         adapter.name_owners(traced, self._tracer, self._model)
@@ -119,7 +118,7 @@ class _Function:
         """
         batches = []
         source = iter(iterator)
-        # What is only compiled needs one batch, for its shapes.
+        # What is only compiled needs one batch, for its shapes. Keras knows of steps of all replicas together.
         for _ in range(int(self._model.steps_per_execution) if self._model._ipu_strategy.execute else 1):
             try:
                 batches.append(next(source))
@@ -130,8 +129,7 @@ class _Function:
     @property
     def outdated(self) -> bool:
         """Whether its programs are for another chip or other options than the strategy has now."""
-        strategy = self._model._ipu_strategy
-        return self._how != (strategy.target, strategy.options)
+        return self._how != how(self._model)
 
     def compiled(self, structure: Any, signature: Signature) -> Program:
         """The program for batches of these shapes; nothing runs.
@@ -144,7 +142,8 @@ class _Function:
             UnsupportedError, IPUOutOfMemoryError: from lowering and compiling.
         """
         with self._lock:
-            return self._program(structure, signature)
+            parallel, _ = spread.shared(self._model, self._kind, None)
+            return self._program(structure, signature, parallel)
 
     def _read(self, batch: Any) -> _Batch:
         leaves = [data.leaf_array(leaf, self._what) for leaf in tf.nest.flatten(batch)]
@@ -167,19 +166,25 @@ class _Function:
             end = start + 1
             while end < len(batches) and batches[end][1] == signature:
                 end += 1
-            program = self._program(structure, signature)
-            repeat = end - start
-            done.append((program, program.run(self._stack(batches[start:end], signature), repeat), repeat))
+            parallel, repeat = spread.shared(self._model, self._kind, end - start)
+            program = self._program(structure, signature, parallel)
+            arrays = spread.by_replica(self._stack(batches[start:end], signature), parallel.replicas)
+            done.append((program, program.run(arrays, repeat), repeat))
             start = end
         return done
 
-    def _program(self, structure: Any, signature: Signature) -> Program:
+    def _program(self, structure: Any, signature: Signature, parallel: Parallel) -> Program:
         # The structure is nearly always that of the execution before: hashing the nesting again would cost more.
         last = self._last
-        if last is not None and last[0] == signature and _same_nesting(last[1][0], structure):
+        if (
+            last is not None
+            and last[0] == signature
+            and last[1][2] == parallel
+            and _same_nesting(last[1][0], structure)
+        ):
             return last[1][1]
-        program = self.session.program((structure,), signature)
-        self._last = (signature, (tf.nest.map_structure(lambda _: None, structure), program))
+        program = self.session.program((structure,), signature, parallel)
+        self._last = (signature, (tf.nest.map_structure(lambda _: None, structure), program, parallel))
         return program
 
     def _stack(self, batches: list[_Batch], signature: Signature) -> list[Any]:
@@ -235,7 +240,7 @@ class StepFunction(_Function):
             raise StopIteration
         self.steps = len(batches)
         program, results, _ = self._run(batches)[-1]
-        return program.pack(results, _last_step)
+        return program.pack(results, spread.logs_of(self._model, program.parallel))
 
 
 class PredictFunction(_Function):
@@ -248,10 +253,22 @@ class PredictFunction(_Function):
             batches: up to steps_per_execution elements of the data.
         """
         parts = self._run([self._read(batch) for batch in batches])
-        outputs = [program.pack(results, _all_steps) for program, results, _ in parts]
+        outputs = [
+            program.pack(results, spread.in_order(program.parallel, _all_steps)) for program, results, _ in parts
+        ]
         if len(outputs) == 1:
             return tf.nest.map_structure(_tensor, outputs[0])
         return tf.nest.map_structure(lambda *arrays: _tensor(_join(arrays)), *outputs)
+
+
+def how(model: Any) -> tuple[Any, ...]:
+    """What a model's programs are made for: another chip, other options or stages need other ones.
+
+    Args:
+        model: made in the scope.
+    """
+    strategy = model._ipu_strategy
+    return strategy.target, strategy.options, strategy.ipus, options.version(model)
 
 
 def make_function(model: Any, kind: str) -> Callable[..., Any]:
@@ -277,10 +294,6 @@ def _same_nesting(skeleton: Any, structure: Any) -> bool:
     if isinstance(skeleton, dict):
         return skeleton.keys() == structure.keys() and all(_same_nesting(skeleton[k], structure[k]) for k in skeleton)
     return len(skeleton) == len(structure) and all(map(_same_nesting, skeleton, structure))
-
-
-def _last_step(array: np.ndarray) -> Any:
-    return tfapi.tensor_from(np.asarray(array[-1], order="C"))
 
 
 def _all_steps(array: np.ndarray) -> np.ndarray:

@@ -6,8 +6,8 @@ p is a multiple of the base dilation and p / base_dilation lies in the block; el
 Parameters: spatial dimensions, dtype, order of the blocks, then for each spatial dimension stride, window dilation,
 base dilation, reversed window; at the end the planned method (cycles only) and the dtype of the output.
 Columns: tile, g, b, c, n, then for each spatial dimension block extent, outputs, taps, first; offsets of input, weights
-and output (partial sums, fp32 or fp16). The order says which memory order the operands come in, so that copies that bring
-them stay contiguous:
+and output (partial sums, fp32 or fp16). The order says which memory order the operands come in, so that copies that
+bring them stay contiguous:
     0  input [g, b, s.., c], weights [g, k.., c, n], output [g, b, o.., n]
     1  input [g, c, s.., b], weights [g, c, k.., n], output [g, o.., b, n]
 

@@ -18,11 +18,14 @@ from typing import Any
 
 from ipu_runtime.codelets import (
     branch_model,
+    collective_model,
+    control_model,
     conv_model,
     copy_model,
     dot_model,
     dynamic_model,
     elementwise_model,
+    fifo_model,
     gather_model,
     random_model,
     reduce_model,
@@ -48,7 +51,10 @@ from ipu_runtime.program import GroupView
     DYNAMIC,
     BRANCH,
     SORT,
-) = range(15)
+    FIFO,
+    CONTROL,
+    COLLECTIVE,
+) = range(18)
 
 MODELS: tuple[CodeletModel, ...] = (
     copy_model.Copy(),
@@ -66,6 +72,9 @@ MODELS: tuple[CodeletModel, ...] = (
     dynamic_model.Dynamic(),
     branch_model.Branch(),
     sort_model.Sort(),
+    fifo_model.Fifo(),
+    control_model.Control(),
+    collective_model.Collective(),
 )
 
 

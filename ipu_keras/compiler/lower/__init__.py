@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
+from ipu_keras.compiler.lower.collective import check_all_reduce, lower_all_reduce, lower_link, lower_replica_id
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.control import check_conditional, lower_conditional, lower_while
 from ipu_keras.compiler.lower.conv import lower_convolution
@@ -60,6 +61,9 @@ LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
     "dynamic-update-slice": lower_dynamic_update_slice,
     "while": lambda ctx, node: lower_while(ctx, node, lower),
     "conditional": lambda ctx, node: lower_conditional(ctx, node, lower),
+    "all-reduce": lower_all_reduce,
+    "replica-id": lower_replica_id,
+    "link": lower_link,
 }
 
 
@@ -122,6 +126,7 @@ CHECKS: dict[str, Callable[[Node], str | None]] = {
     "convolution": _check_product,
     "conditional": check_conditional,
     "sort": check_sort,
+    "all-reduce": check_all_reduce,
 }
 
 
@@ -138,15 +143,18 @@ def _check_kernel(node: Node) -> str | None:
     return None if supported(kernel_op(node.op, node.attrs), data.dtype) else f"of {data.dtype}"
 
 
-def unsupported(graph: Graph, place: Callable[[Node], str]) -> list[str]:
+def unsupported(graph: Graph, place: Callable[[Node], str], besides: Container[str] = ()) -> list[str]:
     """All that the tiles cannot run yet, one line each.
 
     Args:
         graph: before fusion.
         place: names where a node comes from.
+        besides: opcodes that something else takes care of.
     """
     found = []
     for node in graph.nodes:
+        if node.op in besides:
+            continue
         if node.op in ELEMENTWISE:
             why = _check_kernel(node)
         elif node.op not in LOWERINGS:

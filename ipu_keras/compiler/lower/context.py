@@ -45,6 +45,7 @@ class Context:
         target: the chip.
         graph: what is being lowered.
         label_of: gives the label (layer, phase, op) of a node.
+        chip: on which chip new variables lie. Tiles are numbered from 0 on each; only the assembler numbers them all.
     """
 
     target: Target
@@ -56,8 +57,9 @@ class Context:
     located: dict[Value, Located] = field(default_factory=dict)
     lazy: dict[Value, Callable[[Layout], Located]] = field(default_factory=dict)
     hints: dict[Value, Value] = field(default_factory=dict)
-    constants: list[tuple[Var, Layout, np.ndarray]] = field(default_factory=list)
+    constants: list[tuple[Var, Layout, np.ndarray, str | None]] = field(default_factory=list)
     label: int = 0
+    chip: int = 0
     turn: int = 0
     vars: list[Var] = field(default_factory=list)
     scope: Any = None
@@ -79,7 +81,7 @@ class Context:
     def var(self, layout: Layout, itemsize: int, category: str = "activation", pinned: bool = False) -> Var:
         """A variable that holds one block of `layout` on each of its tiles."""
         tiles, sizes = layout.flat_tiles, layout.flat_sizes * itemsize
-        var = Var(tiles, -(-sizes // ALIGN) * ALIGN, category, self.label, pinned)
+        var = Var(tiles, -(-sizes // ALIGN) * ALIGN, category, self.label, pinned, self.chip)
         self.vars.append(var)
         return var
 
@@ -131,15 +133,16 @@ class Context:
         lines: list[Line] | None = None,
         into: Var | None = None,
     ) -> Located:
-        """Copy to another layout by an exchange, or by two (see `routes`)."""
-        if lines is None and into is None:
-            for rows, towards in self.route(here, layout, itemsize):
-                var = self.var(towards, itemsize, "activation")
-                self.exchange([(rows, here.var, var, itemsize)])
-                here = Located(var, towards)
-            return here
-        rows = plan_move(layout, here.layout, lines)
-        var = into if into is not None else self.var(layout, itemsize, "activation")
+        """Copy to another layout of the same chip by an exchange, or by two (see `routes`)."""
+        with self.on(here.var.chip):
+            if lines is None and into is None:
+                for rows, towards in self.route(here, layout, itemsize):
+                    var = self.var(towards, itemsize, "activation")
+                    self.exchange([(rows, here.var, var, itemsize)])
+                    here = Located(var, towards)
+                return here
+            rows = plan_move(layout, here.layout, lines)
+            var = into if into is not None else self.var(layout, itemsize, "activation")
         self.exchange([(rows, here.var, var, itemsize)])
         return Located(var, layout)
 
@@ -222,6 +225,15 @@ class Context:
     # ---- steps ----
 
     @contextmanager
+    def on(self, chip: int) -> Iterator[None]:
+        """New variables lie on a chip inside."""
+        before, self.chip = self.chip, chip
+        try:
+            yield
+        finally:
+            self.chip = before
+
+    @contextmanager
     def into(self, steps: list[RawStep]) -> Iterator[None]:
         """New steps go to another list inside."""
         before, self.steps = self.steps, steps
@@ -233,20 +245,23 @@ class Context:
     def exchange(self, moves: Sequence[tuple[Rows, Var, Var, int]]) -> None:
         """One exchange: copies from variable to variable."""
         groups = []
-        buffers = np.zeros(self.target.tiles, np.int64)
+        buffers: dict[int, Any] = {}
         for rows, src, dst, itemsize in moves:
             if len(rows):
                 groups.append(copy_group(rows, src, dst, itemsize))
                 how = rows.crossing(itemsize, self.target.fragment_price)
-                for tiles, nbytes in ((rows.src_tile, how.before), (rows.dst_tile, how.after)):
-                    buffers += np.bincount(tiles, nbytes, self.target.tiles).astype(np.int64)
+                for var, tiles, nbytes in ((src, rows.src_tile, how.before), (dst, rows.dst_tile, how.after)):
+                    on_chip = buffers.setdefault(var.chip, np.zeros(self.target.tiles, np.int64))
+                    on_chip += np.bincount(tiles, nbytes, self.target.tiles).astype(np.int64)
         if groups:
             writes = [m[2] for m in moves]
-            if buffers.any():
+            for chip, sizes in buffers.items():
                 # What is put in order before or after the exchange lies in a buffer for as long as that takes.
-                tiles = np.flatnonzero(buffers)
-                writes.append(Var(tiles, -(-buffers[tiles] // ALIGN) * ALIGN, "rearrangement", self.label))
-                self.vars.append(writes[-1])
+                tiles = np.flatnonzero(sizes)
+                if len(tiles):
+                    padded = -(-sizes[tiles] // ALIGN) * ALIGN
+                    writes.append(Var(tiles, padded, "rearrangement", self.label, chip=chip))
+                    self.vars.append(writes[-1])
             self.steps.append(RawStep(EXCHANGE, groups, [m[1] for m in moves], writes, self.label))
 
     def compute(self, groups: Sequence[RawGroup], reads: Sequence[Var], writes: Sequence[Var]) -> None:

@@ -20,7 +20,7 @@ def lower_constant(ctx: Context, node: Node) -> None:
 
     def make(layout: Layout) -> Located:
         var = ctx.var(layout, value.itemsize, "constant", pinned=True)
-        ctx.constants.append((var, layout, array))
+        ctx.constants.append((var, layout, array, None))
         return Located(var, layout)
 
     ctx.lazy[value] = make

@@ -17,12 +17,33 @@ ALIGN = 8
 
 
 class Var:
-    """A tile variable: for each tile that has a part of it, the part's bytes."""
+    """A tile variable: for each tile that has a part of it, the part's bytes.
 
-    __slots__ = ("category", "first", "index", "label", "last", "offsets", "pinned", "sizes", "tiles")
+    Attributes:
+        chip: whose tiles.
+        pinned: it lives always.
+        carried: it lives from one turn of the loop over slots to the next.
+    """
 
-    def __init__(self, tiles: Ints, sizes: Ints, category: str, label: int, pinned: bool = False) -> None:
+    __slots__ = (
+        "carried",
+        "category",
+        "chip",
+        "first",
+        "index",
+        "label",
+        "last",
+        "offsets",
+        "pinned",
+        "sizes",
+        "tiles",
+    )
+
+    def __init__(
+        self, tiles: Ints, sizes: Ints, category: str, label: int, pinned: bool = False, chip: int = 0
+    ) -> None:
         self.tiles, self.sizes, self.category, self.label, self.pinned = tiles, sizes, category, label, pinned
+        self.chip, self.carried = chip, False
         self.index = -1
         self.offsets: Ints | None = None  # by tile number, after allocation
         self.first, self.last = -1, -1
@@ -61,8 +82,8 @@ class RawStep:
     """A superstep's part before merging, or a control step.
 
     Attributes:
-        mark: of a label.
-        loop: of a loop's first label: the mark of its end, and how often it runs (None: not known).
+        mark: of a label, or of a step that the program needs the number of.
+        loop: of a loop's first step: the mark of its end, and how often it runs (None: not known).
         choice: of the label between a conditional's two sides: the mark of the end.
     """
 

@@ -18,18 +18,19 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
 )
 
 
-def run_passes(graph: Graph, trace: Callable[[str, Graph], None] | None = None) -> Graph:
+def run_passes(graph: Graph, trace: Callable[[str, Graph], None] | None = None, fused: bool = True) -> Graph:
     """Run all passes.
 
     Args:
         graph: the module as imported.
         trace: called with each pass's name and the graph it left, for people and tests.
+        fused: whether element-wise chains are fused; a graph that will be cut in parts is fused part by part.
 
     Returns:
         An equivalent graph whose element-wise chains are `map` nodes.
     """
     check(graph)
-    for name, graph_pass in PASSES:
+    for name, graph_pass in PASSES if fused else PASSES[:-1]:
         if name == "simplify again":
             graph = run_regions(graph, lambda region: run_passes(region, trace))
         graph = graph_pass(graph)

@@ -11,7 +11,7 @@ from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 
 Rule = Callable[["Builder", Node], "Value | list[Value] | None"]
 
-IMPURE = {"rng", "infeed", "outfeed", "custom-call", "rng-get-and-update-state"}
+IMPURE = {"accumulate", "rng", "infeed", "outfeed", "custom-call", "rng-get-and-update-state"}
 
 
 class Builder:

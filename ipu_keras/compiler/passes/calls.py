@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ipu_keras.compiler.parallel.spec import ACCUMULATE
 from ipu_keras.compiler.passes.builder import Builder, Rule
 from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_lu, rewrite_qr, rewrite_reflectors
 from ipu_keras.compiler.passes.ops import Ops
@@ -33,7 +34,14 @@ def _same(b: Builder, node: Node) -> Value:
     return node.inputs[0]
 
 
+def rewrite_accumulate(b: Builder, node: Node) -> list[Value]:
+    """What is summed over micro-batches: an operation of the compiler's own (`compiler.parallel`)."""
+    types = [(v.shape, v.dtype) for v in node.results]
+    return b.add_node(Node("accumulate", node.inputs, types, {"config": node.attrs["config"]}, node.where, node.name))
+
+
 CALLS: dict[str, Rule] = {
+    ACCUMULATE: rewrite_accumulate,
     # Hints for a compiler that spreads arrays over devices: on one device they say nothing.
     "Sharding": _same,
     "SPMDFullToShardShape": _same,

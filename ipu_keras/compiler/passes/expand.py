@@ -74,7 +74,16 @@ def _set_dimension_size(b: Builder, node: Node) -> Value | None:
     return x if known is not None and int(known) == x.shape[dim] else None
 
 
+def _all_reduce(b: Builder, node: Node) -> list[Value] | None:
+    """Several arrays that are reduced together are reduced one by one."""
+    if len(node.inputs) == 1:
+        return None
+    attrs, where = node.attrs, node.where
+    return [b.add("all-reduce", [v], v.shape, v.dtype, attrs, where) for v in node.inputs]
+
+
 RULES: dict[str, list[Rule]] = {
+    "all-reduce": [_all_reduce],
     "iota": [_iota],
     "batch-norm-inference": [rewrite_inference],
     "batch-norm-training": [rewrite_training],

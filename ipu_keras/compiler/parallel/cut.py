@@ -1,0 +1,233 @@
+"""Cuts a step's graph into one for each part: what it gets from others are parameters, what it gives outputs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_keras.compiler.parallel.stages import FREE, Parts
+from ipu_keras.errors import UnsupportedError
+from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
+
+__all__ = ["ACC", "COUNT", "CROSS", "FEED", "STATE", "STREAM", "Cut", "End", "Part", "cut"]
+
+STATE, FEED, CROSS, ACC, COUNT, STREAM = "state", "feed", "cross", "accumulator", "count", "stream"
+
+
+class End(NamedTuple):
+    """What a parameter of a part is, or where an output goes.
+
+    Attributes:
+        kind: STATE, FEED, CROSS (a value from another part), ACC (a sum over micro-batches), COUNT (micro-batches so
+            far, on the part's chip), STREAM (to the host).
+        what: number of the entry parameter or of the flat output, or the value (or accumulate node's result) itself.
+    """
+
+    kind: str
+    what: Any
+
+
+@dataclass
+class Part:
+    """One part: its graph, what its parameters are and where its outputs go, in order."""
+
+    graph: Graph
+    inputs: list[End] = field(default_factory=list)
+    outputs: list[End] = field(default_factory=list)
+
+
+@dataclass
+class Cut:
+    """A step in parts.
+
+    Attributes:
+        parts: one for each program stage, then the weight update.
+        made: a value that other parts use -> the part that makes it.
+        users: the same -> the parts that use it, in order.
+    """
+
+    parts: list[Part]
+    made: dict[Value, int]
+    users: dict[Value, list[int]]
+
+
+def cut(graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int) -> Cut:
+    """Cut a graph.
+
+    Args:
+        graph: the step.
+        parts: which part each node belongs to.
+        state: entry parameter -> output that is its new value (None: it is only read).
+        micro_batches: of an iteration.
+
+    Raises:
+        UnsupportedError: the weight update uses a value of a single micro-batch.
+    """
+    return _Cutter(graph, parts, state, micro_batches).run()
+
+
+class _Cutter:
+    def __init__(self, graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int) -> None:
+        self.graph, self.parts, self.state, self.count = graph, parts, state, micro_batches
+        self.index = {value: i for i, value in enumerate(graph.params)}
+        self.outs = self._owners()
+        self.made: dict[Value, int] = {}
+        self.users: dict[Value, list[int]] = {}
+
+    def run(self) -> Cut:
+        needed = [self._nodes(p) for p in range(self.parts.update + 1)]
+        built = [self._part(p, nodes) for p, nodes in enumerate(needed)]
+        # Only now is it known what other parts want.
+        for p, (part, env) in enumerate(built):
+            for value, maker in self.made.items():
+                if maker == p:
+                    part.graph.outputs.append(env[value])
+                    part.outputs.append(End(CROSS, value))
+        return Cut([part for part, _ in built], self.made, self.users)
+
+    def _owners(self) -> dict[int, list[int]]:
+        """The outputs of the whole step that each part has."""
+        new_of = {o: i for i, o in self.state.items() if o is not None}
+        owners: dict[int, list[int]] = {}
+        for o, value in enumerate(self.graph.outputs):
+            part = self._part_of(value)
+            if part == FREE:
+                # Nobody's own: a parameter handed on, or made of steady values only.
+                keeper = new_of.get(o)
+                part = self.parts.update if keeper is not None or value in self.parts.steady else 0
+            owners.setdefault(part, []).append(o)
+        return owners
+
+    def _part_of(self, value: Value) -> int:
+        """The part that makes a value; FREE for what each part can have: parameters and free nodes."""
+        if value.node.op == "accumulate":
+            return self.parts.update
+        if value in self.index:
+            return FREE if self.index[value] in self.state else 0
+        return self.parts.of[value.node]
+
+    def _nodes(self, p: int) -> set[Node]:
+        """The nodes of a part: its own, and the free ones that they need."""
+        want = {n for n in self.graph.nodes if self.parts.of[n] == p}
+        want.update(self.graph.outputs[o].node for o in self.outs.get(p, ()))
+        for node in reversed(self.graph.nodes):
+            if node in want:
+                want.update(v.node for v in node.inputs if self.parts.of.get(v.node) == FREE)
+        return {n for n in want if self.parts.of.get(n) in (p, FREE)}
+
+    def _part(self, p: int, nodes: set[Node]) -> tuple[Part, dict[Value, Value]]:
+        part, env = Part(Graph(f"{self.graph.name} part {p}")), {}
+
+        def param(value: Value, end: End) -> Value:
+            fresh = Node("parameter", [], [(value.shape, value.dtype)], name=value.node.name).out
+            part.graph.params.append(fresh)
+            part.inputs.append(end)
+            env[value] = fresh
+            return fresh
+
+        def get(value: Value) -> Value:
+            if value in env:
+                return env[value]
+            if value.node.op == "accumulate":
+                return param(value, End(ACC, value))
+            at = self.index.get(value)
+            if at is not None and at in self.state:
+                return param(value, End(STATE, at))
+            if at is not None and p == 0:
+                return param(value, End(FEED, at))
+            maker = self._part_of(value)
+            if p == self.parts.update:
+                self._refuse(value)
+            self.made[value] = maker
+            self.users.setdefault(value, []).append(p)
+            return param(value, End(CROSS, value))
+
+        sums = []
+        for node in self.graph.nodes:
+            if node.op == "accumulate" and self.parts.of[node] == p:
+                sums.append((node, get(node.inputs[0])))
+            elif node in nodes and node.op != "accumulate":
+                twin = Node(
+                    node.op, [get(v) for v in node.inputs], [(v.shape, v.dtype) for v in node.results], node.attrs,
+                    node.where, node.name,
+                )  # fmt: skip
+                part.graph.nodes.append(twin)
+                env.update(zip(node.results, twin.results, strict=True))
+        if p == 0:
+            for i, value in enumerate(self.graph.params):
+                if i not in self.state:
+                    get(value)  # a feed that nothing uses is still streamed
+        new_of = {o: i for i, o in self.state.items() if o is not None}
+        for o in self.outs.get(p, ()):
+            part.graph.outputs.append(get(self.graph.outputs[o]))
+            part.outputs.append(End(STATE, new_of[o]) if o in new_of else End(STREAM, o))
+        if sums:
+            self._sums(part, sums)
+        return part, env
+
+    def _refuse(self, value: Value) -> None:
+        raise UnsupportedError(
+            f"The weight update uses {value!r} of {value.node.where or value.node.op}, which each micro-batch has for "
+            "itself. Only what is accumulated can be used there.",
+            [f"{value.node.op} {value.node.where} in the weight update"],
+        )
+
+    def _sums(self, part: Part, sums: list[tuple[Node, Value]]) -> None:
+        """Each value is added to its sum; what the sum becomes is an output."""
+        graph, count = part.graph, None
+        for node, value in sums:
+            out = node.out
+            total = Node("parameter", [], [(out.shape, out.dtype)], name=f"sum of {node.where}").out
+            method = json.loads(node.attrs.get("config") or "{}").get("method", "SUM")
+            if value.dtype != out.dtype:
+                value = _add(graph, node.where, "convert", [value], out.shape, out.dtype)
+            before = total
+            if method == "MEAN":
+                value = self._scaled(graph, node.where, value, _constant(graph, 1.0 / self.count, "f32"))
+            elif method == "RUNNING_MEAN":
+                if count is None:
+                    count = self._counter(part)
+                value = self._scaled(graph, node.where, value, count[1])
+                before = self._scaled(graph, node.where, total, count[0])
+            graph.params.append(total)
+            part.inputs.append(End(ACC, out))
+            graph.outputs.append(_add(graph, node.where, "add", [before, value], out.shape, out.dtype))
+            part.outputs.append(End(ACC, out))
+
+    def _scaled(self, graph: Graph, where: str, value: Value, factor: Value) -> Value:
+        if factor.dtype != value.dtype:
+            factor = _add(graph, where, "convert", [factor], (), value.dtype)
+        if value.shape:
+            factor = _add(graph, where, "broadcast", [factor], value.shape, value.dtype, {"dims": ()})
+        return _add(graph, where, "multiply", [value, factor], value.shape, value.dtype)
+
+    def _counter(self, part: Part) -> tuple[Value, Value]:
+        """n / (n + 1) and 1 / (n + 1) for micro-batch n; n is kept on the part's chip."""
+        n = Node("parameter", [], [((), "f32")], name="micro-batches so far").out
+        one = _constant(part.graph, 1.0, "f32")
+        after = _add(part.graph, "", "add", [n, one], (), "f32")
+        part.graph.params.append(n)
+        part.inputs.append(End(COUNT, None))
+        part.graph.outputs.append(after)
+        part.outputs.append(End(COUNT, None))
+        return (
+            _add(part.graph, "", "divide", [n, after], (), "f32"),
+            _add(part.graph, "", "divide", [one, after], (), "f32"),
+        )
+
+
+def _add(
+    graph: Graph, where: str, op: str, inputs: list[Value], shape: tuple[int, ...], dtype: str,
+    attrs: dict[str, Any] | None = None,
+) -> Value:  # fmt: skip
+    node = Node(op, inputs, [(shape, dtype)], attrs, where)
+    graph.nodes.append(node)
+    return node.out
+
+
+def _constant(graph: Graph, value: float, dtype: str) -> Value:
+    array = np.asarray(value, DTYPES[dtype])
+    return _add(graph, "", "constant", [], (), dtype, {"value": array})

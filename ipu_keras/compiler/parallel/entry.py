@@ -1,0 +1,458 @@
+"""Lowers a step over several chips: one program with a loop over slots, in which each stage works where one is due.
+
+    clear queues                                   once an execution
+    repeat                                         once an iteration: a weight update
+        clear sums
+        for turn                                   a turn is a period of the schedule
+            window stage: its steps                stages of a slot from the last to the first, so that what a
+            ...                                    stage hands on is not overwritten before it is used
+            window stage: its links to the next    at the end of the slot
+        next
+        weight update, on all chips
+    end
+
+A stage's steps stand in the program once. Chips have no order among each other but by links: the profile times each
+chip by its own steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.compiler.entry import Entry
+from ipu_keras.compiler.layout import Layout
+from ipu_keras.compiler.lower import lower
+from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.parts import Located, Mark, Offset, RawGroup, RawStep, Var
+from ipu_keras.compiler.lower.scope import Scope, write_back
+from ipu_keras.compiler.move import plan_move
+from ipu_keras.compiler.parallel.chips import LINK, spread_over_chips
+from ipu_keras.compiler.parallel.cut import ACC, COUNT, CROSS, FEED, STATE, STREAM, Cut, Part, cut
+from ipu_keras.compiler.parallel.queues import Keep, Queue, plan_route
+from ipu_keras.compiler.parallel.schedule import NAMES, Schedule
+from ipu_keras.compiler.parallel.stages import assign
+from ipu_keras.compiler.passes.fuse import fuse
+from ipu_keras.errors import UnsupportedError
+from ipu_keras.graph.ir import Node, Value, check
+from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.fifo_model import CLEAR, COUNTER_BYTES, PUT, TAKE
+from ipu_runtime.program import COMPUTE, FOR, LABEL, NEXT, WINDOW, Program
+
+__all__ = ["ParallelEntry"]
+
+SMALL_BYTES = 4096
+"""A state that stages only read may be wanted on several chips if it is not larger: each gets a copy in each "
+"iteration."""
+
+
+class ParallelEntry(Entry):
+    """Lowers an entry computation with micro-batches, pipeline stages, or both; arguments as for `Entry`."""
+
+    def program(self) -> Program:
+        """Lower everything and assemble the program."""
+        spec, ctx = self.spec, self.ctx
+        self.schedule = schedule = Schedule(spec.schedule, spec.devices, spec.training and spec.pipelined)
+        schedule.check(spec.micro_batches)
+        variables = {i: self._variable_label(i).split("|")[-1] for i in self.state}
+        parts = assign(self.graph, spec, schedule, self.names, self.state, variables)
+        self.cut = cut(self.graph, parts, self.state, spec.micro_batches)
+        self.chips: dict[int, int] = {}  # state -> chip
+        self.sums: dict[Any, tuple[Value, int]] = {}  # accumulated value -> (its parameter, chip)
+        self.copies: dict[tuple[int, int], Value] = {}  # small state on another chip
+        self.outputs: list[dict[str, Any]] = []
+        self.queues: list[dict[str, Any]] = []
+        self.made: dict[Value, tuple[Value, int]] = {}  # value that crosses -> (in its part's graph, its part)
+        self.arrived: dict[tuple[Value, int], Located] = {}  # value that crosses, on a stage that got it over a link
+        self.routes = {v: plan_route(schedule, self.cut.made[v], self.cut.users[v]) for v in self.cut.made}
+        self.before: list[RawStep] = []
+        self.begin: list[RawStep] = []
+        self.bodies: list[list[RawStep]] = []
+        self.links: list[list[RawStep]] = [[] for _ in range(schedule.stages)]
+        for i, value in enumerate(self.graph.params):
+            if i in self.state:
+                ctx.lazy[value] = self._on_chip(i, self._state_maker(i, value))
+        for p in range(schedule.stages):
+            self.bodies.append(self._stage(p, self.cut.parts[p]))
+        update = self._update(self.cut.parts[-1])
+        for i in self.state:
+            ctx.place(self.graph.params[i])
+        self._clear_sums()
+        return self._assemble(self.before, [*self.begin, *self._loop(), *update], self.outputs)
+
+    # ---- states ----
+
+    def _on_chip(self, index: int, make: Any) -> Any:
+        """A maker of a state's home that puts it on the state's chip."""
+
+        def on_chip(layout: Layout) -> Located:
+            with self.ctx.on(self.chips.setdefault(index, 0)):
+                found: Located = make(layout)
+            return found
+
+        return on_chip
+
+    def _state(self, index: int, chip: int, changed: bool) -> Value:
+        """The value that stands for a state on a chip, the state itself or a copy of it.
+
+        Raises:
+            UnsupportedError: stages on two chips use it.
+        """
+        home = self.chips.setdefault(index, chip)
+        value = self.graph.params[index]
+        if home == chip:
+            return value
+        if changed or value.nbytes > SMALL_BYTES:
+            name = self._variable_label(index).split("|")[-1]
+            raise UnsupportedError(
+                f"{name} is used by pipeline stages on IPU {home} and on IPU {chip}: an input can only be used "
+                f"by pipeline "
+                "stages on the same IPU. Put the layers that share it into one stage, or map their stages to "
+                "one IPU with "
+                "device_mapping.",
+                [f"{name} on IPU {home} and IPU {chip}"],
+            )
+        if (index, chip) not in self.copies:
+            twin = Node("parameter", [], [(value.shape, value.dtype)], name=value.node.name).out
+
+            def make(layout: Layout) -> Located:
+                here = self.ctx.place(value, layout)
+                with self.ctx.on(chip), self.ctx.into(self.begin):
+                    var = self.ctx.var(here.layout, value.itemsize, "variable", pinned=True)
+                    rows = plan_move(here.layout, here.layout)
+                    self.ctx.exchange([(rows, here.var, var, value.itemsize)])
+                return Located(var, here.layout)
+
+            self.ctx.lazy[twin] = make
+            self.copies[index, chip] = twin
+        return self.copies[index, chip]
+
+    # ---- stages ----
+
+    def _stage(self, p: int, part: Part) -> list[RawStep]:
+        """The steps of a program stage; its links are put aside."""
+        ctx, chip = self.ctx, self.schedule.chip(p)
+        graph = fuse(part.graph)
+        check(graph)
+        changed = {end.what for end in part.outputs if end.kind == STATE}
+        steps: list[RawStep] = []
+        updates: dict[Value, Value] = {}
+        with ctx.on(chip), ctx.into(steps):
+            homes: dict[Any, Value] = {}
+            for param, end in zip(graph.params, part.inputs, strict=True):
+                self._input(p, param, end, changed)
+                homes[end.kind, end.what] = param
+            for value, end in zip(graph.outputs, part.outputs, strict=True):
+                home = homes.get((end.kind, end.what))
+                if home is not None and end.kind in (STATE, ACC, COUNT) and value is not home:
+                    updates.setdefault(value, home)
+            ctx.graph = graph
+            scope = Scope(ctx, graph, updates, lower)
+            weights = {p: self._weight(e.what) for p, e in zip(graph.params, part.inputs, strict=True) if e.kind == ACC}
+            # A gradient is wanted where its weight is, for the sum will be there, too.
+            ctx.hints.update({v: weights[h] or h for v, h in ctx.hints.items() if h in weights})
+            scope.run()
+            for param in graph.params:
+                ctx.place(param)
+            back = []
+            for value, end in zip(graph.outputs, part.outputs, strict=True):
+                if end.kind == STREAM:
+                    self.outputs.append(self._output(end.what, value, self.spec.micro_batches))
+                elif end.kind == CROSS:
+                    ctx.place(value)
+                    self.made[end.what] = (value, p)
+                else:
+                    # A state that is changed and not read has no parameter in this part.
+                    home = homes.get((end.kind, end.what), None)
+                    back.append((home if home is not None else self._state(end.what, chip, True), value))
+            ctx.label = ctx.at("|variable|new values")
+            write_back(ctx, back)
+        self._hand_on(p, steps)
+        return steps
+
+    def _input(self, p: int, param: Value, end: Any, changed: set[Any]) -> None:
+        """Say where a parameter of a stage is."""
+        ctx, chip = self.ctx, self.schedule.chip(p)
+        if end.kind == STATE:
+            state = self._state(end.what, chip, end.what in changed)
+            ctx.lazy[param] = self._at(state)
+        elif end.kind == FEED:
+            ctx.lazy[param] = self._feed_maker(end.what, param, self.spec.micro_batches)
+        elif end.kind in (ACC, COUNT):
+            key = end.what if end.kind == ACC else f"count {p}"
+            self.sums[key] = (param, chip)
+
+            weight = self._weight(end.what) if end.kind == ACC else None
+
+            def home(layout: Layout) -> Located:
+                # A sum lies as the weight that it will update: then the update exchanges nothing.
+                found = ctx.find(weight) if weight is not None else None
+                if found is not None and found.var.chip == chip:
+                    layout = found.layout
+                return Located(ctx.var(layout, param.itemsize, "variable", pinned=True), layout)
+
+            ctx.lazy[param] = home
+        else:
+            self._crossed(p, param, end.what)
+
+    def _at(self, value: Value) -> Callable[[Layout], Located]:
+        """A maker for what stands for another value."""
+        return lambda layout: self.ctx.place(value, layout)
+
+    def _weight(self, total: Value) -> Value | None:
+        """The weight that a sum is for, if the stages have it."""
+        return _weight_of(self.cut, total, self.graph.params)
+
+    # ---- values that cross ----
+
+    def _crossed(self, p: int, param: Value, what: Value) -> None:
+        """A value from an earlier stage."""
+        ctx = self.ctx
+        if (what, p) in self.arrived:
+            ctx.located[param] = self.arrived[what, p]
+            return
+        use = next(u for u in self.routes[what].uses if u.stage == p)
+        here = self._held(what, use.holder)
+        if isinstance(use, Keep):
+            here.var.carried |= self._position(p) < self._position(use.holder)
+            ctx.located[param] = here
+            return
+        queue = self._queue(use, here, param.itemsize)
+
+        def take(layout: Layout) -> Located:
+            var = ctx.var(here.layout, param.itemsize)
+            found = Located(var, here.layout)
+            self._fifo(ctx, TAKE, use.depth, found, param.itemsize, queue)
+            return found
+
+        ctx.lazy[param] = take
+
+    def _held(self, what: Value, stage: int) -> Located:
+        """Where a value is on a stage that made it or got it over a link."""
+        if (what, stage) in self.arrived:
+            return self.arrived[what, stage]
+        return self.ctx.place(self.made[what][0])
+
+    def _position(self, p: int) -> tuple[int, int]:
+        """Order of the stages' steps in the text of a turn."""
+        return p % self.schedule.period, -p
+
+    def _queue(self, use: Queue, here: Located, itemsize: int) -> tuple[Var, Var]:
+        """A new queue for a value; the holder's steps put it in, and before everything it is made empty."""
+        ctx, var = self.ctx, here.var
+        label, ctx.label = ctx.label, ctx.at(f"|queue|stage {use.holder} to {use.stage}")
+        queue = Var(var.tiles, var.sizes * use.depth, "activation", ctx.label, pinned=True, chip=var.chip)
+        ends = Var(
+            var.tiles, np.full(len(var.tiles), COUNTER_BYTES), "activation", ctx.label, pinned=True, chip=var.chip
+        )
+        ctx.vars += [queue, ends]
+        with ctx.into(self.before):
+            self._fifo(ctx, CLEAR, use.depth, here, itemsize, (queue, ends))
+        put: list[RawStep] = []
+        with ctx.into(put):
+            self._fifo(ctx, PUT, use.depth, here, itemsize, (queue, ends))
+        steps = self.bodies[use.holder]
+        written = max((i for i, step in enumerate(steps) if var in step.writes), default=-1)
+        steps[written + 1 : written + 1] = put
+        self.queues.append({"from": use.holder, "to": use.stage, "depth": use.depth, "bytes": int(queue.sizes.sum())})
+        ctx.label = label
+        return queue, ends
+
+    @staticmethod
+    def _fifo(ctx: Context, action: int, depth: int, here: Located, itemsize: int, queue: tuple[Var, Var]) -> None:
+        """One vertex on each tile that has a part of the value."""
+        (ring, ends), var = queue, here.var
+        keep = np.flatnonzero(here.layout.flat_sizes)
+        if not len(keep):
+            return
+        tiles = here.layout.flat_tiles[keep]
+        columns: list[Any] = [tiles, here.layout.flat_sizes[keep] * itemsize]
+        columns += [Offset(var, tiles) if action != CLEAR else np.zeros(1, np.int64)]
+        columns += [Offset(ring, tiles), Offset(ends, tiles)]
+        group = RawGroup(registry.FIFO, len(keep), [action, depth], columns)
+        reads = {TAKE: [ring, ends], PUT: [var, ends], CLEAR: []}[action]
+        writes = {TAKE: [var, ends], PUT: [ring, ends], CLEAR: [ring, ends]}[action]
+        ctx.steps.append(RawStep(COMPUTE, [group], reads, writes, ctx.label))
+
+    def _hand_on(self, p: int, steps: list[RawStep]) -> None:
+        """At the end of the slot: what the next stage, or one behind it, gets from this one."""
+        ctx, moves = self.ctx, []
+        late = self._position(p + 1) < self._link_position(p)
+        for what, route in self.routes.items():
+            if any(hop.stage == p for hop in route.hops):
+                here = self._held(what, p)
+                with ctx.on(self.schedule.chip(p + 1)):
+                    var = ctx.var(here.layout, what.itemsize)
+                var.carried = late
+                self.arrived[what, p + 1] = Located(var, here.layout)
+                moves.append((plan_move(here.layout, here.layout), here.var, var, what.itemsize))
+        if moves:
+            ctx.label = ctx.at(f"|link|stage {p} to {p + 1}")
+            with ctx.into(self.links[p]):
+                ctx.exchange(moves)
+
+    def _link_position(self, p: int) -> tuple[int, int]:
+        return p % self.schedule.period, 1
+
+    # ---- the loop over slots ----
+
+    def _loop(self) -> list[RawStep]:
+        schedule, label = self.schedule, self.ctx.at("|control|slots")
+        self.first, end = Mark(), Mark()
+        out = [self._control(FOR, [schedule.turns(self.spec.micro_batches)], label, self.first)]
+        out[0].loop = (end, schedule.turns(self.spec.micro_batches))
+        self.windows: list[tuple[Mark, Mark, int, bool]] = []
+        for slot in range(schedule.period):
+            due = [p for p in reversed(range(schedule.stages)) if p % schedule.period == slot]
+            for p in due:
+                out += self._window(p, self.bodies[p], False)
+            for p in due:
+                out += self._window(p, self.links[p], True)
+        out.append(self._control(NEXT, [self.first], label, end))
+        self.last = end
+        return out
+
+    def _window(self, p: int, steps: list[RawStep], link: bool) -> list[RawStep]:
+        """Steps that run where a micro-batch is due at a stage."""
+        if not steps:
+            return []
+        begin, end = Mark(), Mark()
+        self.windows.append((begin, end, p, link))
+        label = self.ctx.at(f"|control|stage {p}")
+        params = [end, self.schedule.shift(p), self.spec.micro_batches]
+        head = self._control(WINDOW, params, label, begin)
+        return [head, *steps, RawStep(LABEL, [], [], [], label, mark=end)]
+
+    @staticmethod
+    def _control(kind: int, params: list[Any], label: int, mark: Mark) -> RawStep:
+        return RawStep(kind, [RawGroup(registry.CONTROL, 1, params, [[0]])], [], [], label, mark=mark)
+
+    def _clear_sums(self) -> None:
+        """Before an iteration all sums are nothing."""
+        ctx = self.ctx
+        ctx.label = ctx.at("|accumulators|clear")
+        for param, _ in self.sums.values():
+            with ctx.into(self.begin):
+                _fill_zero(ctx, ctx.place(param), param)
+
+    # ---- the weight update ----
+
+    def _update(self, part: Part) -> list[RawStep]:
+        """Steps of the weight update, on all chips."""
+        ctx, graph = self.ctx, part.graph
+        known: dict[Value, int] = {}
+        for param, end in zip(graph.params, part.inputs, strict=True):
+            if end.kind == ACC:
+                known[param] = self.sums[end.what][1]
+            elif end.what in self.chips:
+                known[param] = self.chips[end.what]
+        by_state = {end.what: p for p, end in zip(graph.params, part.inputs, strict=True) if end.kind == STATE}
+        homes = {o: by_state[e.what] for o, e in enumerate(part.outputs) if e.kind == STATE and e.what in by_state}
+        chip = spread_over_chips(graph, known, homes)
+        for param, end in zip(graph.params, part.inputs, strict=True):
+            if end.kind == STATE:
+                self.chips.setdefault(end.what, chip[param])
+                ctx.lazy[param] = self._at(self.graph.params[end.what])
+            else:
+                ctx.located[param] = ctx.place(self.sums[end.what][0])
+        graph = fuse(graph)
+        check(graph)
+        updates: dict[Value, Value] = {}
+        for value, end in zip(graph.outputs, part.outputs, strict=True):
+            if end.kind == STATE and end.what in by_state and value is not by_state[end.what]:
+                updates.setdefault(value, by_state[end.what])
+        steps: list[RawStep] = []
+        ctx.graph = graph
+        with ctx.into(steps):
+            Scope(ctx, graph, updates, _on_chips(graph, chip)).run()
+            back = []
+            for value, end in zip(graph.outputs, part.outputs, strict=True):
+                if end.kind == STREAM:
+                    self.outputs.append(self._output(end.what, value))
+                else:
+                    self.chips.setdefault(end.what, chip.get(value, 0))
+                    back.append((by_state.get(end.what, self.graph.params[end.what]), value))
+            ctx.label = ctx.at("|variable|new values")
+            write_back(ctx, back)
+        ctx.chip = 0
+        return steps
+
+    # ---- the header ----
+
+    def _more(self) -> dict[str, Any]:
+        schedule, count = self.schedule, self.spec.micro_batches
+        return {
+            "slots_loop": [self.first.step, self.last.step],
+            "windows": [[begin.step, end.step, p, int(link)] for begin, end, p, link in self.windows],
+            "pipeline": {
+                "schedule": NAMES[schedule.kind] if self.spec.pipelined else "",
+                "stages": len(schedule.devices) if self.spec.pipelined else 0,
+                "program_stages": schedule.stages,
+                "chips": [schedule.chip(p) for p in range(schedule.stages)],
+                "period": schedule.period,
+                "rows": schedule.rows,
+                "micro_batches": count,
+                "slots": schedule.slots(count),
+                "queues": self.queues,
+            },
+        }
+
+
+def _fill_zero(ctx: Context, here: Located, value: Value) -> None:
+    """Set a variable to zero: one vertex of an expression without operands."""
+    from ipu_keras.compiler.lower.elementwise import emit_map
+
+    zero = np.zeros((), np.float32 if value.dtype == "f32" else np.float16)
+    body = (("add", value.dtype, value.dtype, (-1, -1)),)
+    emit_map(ctx, here.layout, body, ((value.dtype, zero),), (0,), [], [], [], [here.var])
+
+
+def _weight_of(parts: Cut, total: Value, params: list[Value]) -> Value | None:
+    """The parameter whose new value is made of a sum: the weight that a gradient is for."""
+    update = parts.parts[-1]
+    of = {v: e for v, e in zip(update.graph.params, update.inputs, strict=True)}
+    reach = {v for v, e in of.items() if e.kind == ACC and e.what is total}
+    for node in update.graph.nodes:
+        if any(v in reach and v.shape == total.shape for v in node.inputs):
+            reach.update(v for v in node.results if v.shape == total.shape)
+    for value, end in zip(update.graph.outputs, update.outputs, strict=True):
+        if end.kind == STATE and value in reach and params[end.what].shape == total.shape:
+            return params[end.what]
+    return None
+
+
+def _on_chips(graph: Any, chip: dict[Value, int]) -> Any:
+    """Lower each node of a graph on the chip where its operands are."""
+    users: dict[Value, list[Node]] = graph.users()
+
+    def of(node: Node) -> int:
+        if node.op == LINK:
+            return int(node.attrs["chip"])
+        for value in node.inputs:
+            if value in chip:
+                return chip[value]
+        return next((of(u) for v in node.results for u in users.get(v, ())), 0)
+
+    def lower_there(ctx: Context, node: Node) -> None:
+        at = of(node)
+        for value in node.results:
+            chip[value] = at
+        ctx.chip = at
+        lower(ctx, node)
+        if any(value in ctx.lazy and value not in ctx.located for value in node.results):
+            for value in node.results:
+                if value in ctx.lazy:
+                    ctx.lazy[value] = _there(ctx, at, ctx.lazy[value])
+
+    return lower_there
+
+
+def _there(ctx: Context, chip: int, make: Any) -> Any:
+    def on_chip(layout: Layout) -> Located:
+        with ctx.on(chip):
+            found: Located = make(layout)
+        return found
+
+    return on_chip

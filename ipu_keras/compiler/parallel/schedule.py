@@ -1,0 +1,143 @@
+"""When which program stage works on which micro-batch. Source of all rules: api.md 6.
+
+A pipeline of S stages has P program stages: S in inference, 2 S in training, where P - 1 - k is the backward pass of
+stage k. Time goes in slots. A *row* is a micro-batch in flight; row i is at program stage (t - offset i) mod P at time
+t. Micro-batch n follows R after micro-batch n - R, where R is the number of rows. The offsets are equally far apart, by
+the *period*, so after each period the same stages are at work on the next micro-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ipu_keras.errors import ConfigError
+
+__all__ = ["GROUPED", "INTERLEAVED", "SEQUENTIAL", "PipelineCountError", "Schedule"]
+
+GROUPED, INTERLEAVED, SEQUENTIAL = range(3)
+NAMES = ("Grouped", "Interleaved", "Sequential")
+
+
+class PipelineCountError(ConfigError):
+    """The number of micro-batches does not fit the schedule."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A pipeline's schedule.
+
+    Args:
+        kind: GROUPED, INTERLEAVED or SEQUENTIAL.
+        devices: chip of each forward stage.
+        training: whether there are backward stages.
+
+    Raises:
+        NotImplementedError: Interleaved with two stages on one chip, where no even spacing of rows exists.
+
+    Example:
+        >>> s = Schedule(GROUPED, (0, 1), training=True)
+        >>> s.stages, s.rows, s.slots(4), [s.slot(3, p) for p in range(4)]
+        (4, 4, 7, [3, 4, 5, 6])
+    """
+
+    kind: int
+    devices: tuple[int, ...]
+    training: bool = True
+
+    def __post_init__(self) -> None:
+        if self.kind == INTERLEAVED and self.training and len(set(self.devices)) < len(self.devices):
+            raise NotImplementedError(
+                f"The Interleaved schedule has one stage on each IPU in training; device_mapping is "
+                f"{list(self.devices)}. "
+                "Use PipelineSchedule.Grouped or Sequential."
+            )
+        step = self.stages / self.rows
+        if self.offsets != tuple(int(i * step) for i in range(self.rows)) or step != int(step):
+            raise NotImplementedError(
+                f"{NAMES[self.kind]} with device_mapping {list(self.devices)}: micro-batches would enter at slots "
+                f"{list(self.offsets)} of {self.stages}, which are not equally far apart. Use another mapping or "
+                "PipelineSchedule.Sequential."
+            )
+
+    @property
+    def stages(self) -> int:
+        """Program stages P."""
+        return len(self.devices) * (2 if self.training else 1)
+
+    def chip(self, stage: int) -> int:
+        """Chip of a program stage."""
+        return self.devices[self.forward(stage)]
+
+    def forward(self, stage: int) -> int:
+        """The forward stage that a program stage is, or is the backward pass of."""
+        return min(stage, 2 * len(self.devices) - 1 - stage)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Slot in which each row enters."""
+        if self.kind == SEQUENTIAL:
+            return (0,)
+        if self.kind == GROUPED:
+            return tuple(range(self.stages))
+        chips = [self.chip(p) for p in range(self.stages)]
+        found: list[int] = []
+        for offset in range(self.stages):
+            if not any(chips[p] == chips[(p + offset - o) % len(chips)] for o in found for p in range(len(chips))):
+                found.append(offset)
+        return tuple(found)
+
+    @property
+    def rows(self) -> int:
+        """Micro-batches in flight."""
+        return len(self.offsets)
+
+    @property
+    def period(self) -> int:
+        """Slots from one micro-batch to the next."""
+        return self.stages // self.rows
+
+    def slot(self, micro_batch: int, stage: int) -> int:
+        """The slot in which a program stage works on a micro-batch."""
+        return micro_batch * self.period + stage
+
+    def slots(self, micro_batches: int) -> int:
+        """Slots of an iteration, ramp-up and ramp-down with them."""
+        return self.slot(micro_batches - 1, self.stages - 1) + 1
+
+    def turns(self, micro_batches: int) -> int:
+        """How often the program's loop over slots runs: each turn is a period."""
+        return -(-self.slots(micro_batches) // self.period)
+
+    def shift(self, stage: int) -> int:
+        """Turns from a micro-batch's first stage to this one."""
+        return stage // self.period
+
+    def in_flight(self, first: int, last: int) -> int:
+        """How many of a value's blocks are kept: made by one program stage, used by a later one on the same chip."""
+        return -(-(last - first) // self.period)
+
+    def fifo_depth(self, stage: int) -> int:
+        """Depth of the queue of activations from a forward stage to its backward stage, beside the newest."""
+        return self.in_flight(stage, self.stages - 1 - stage) - 1
+
+    def check(self, micro_batches: int, what: str = "gradient_accumulation_steps_per_replica") -> None:
+        """The number of micro-batches has to suit the schedule.
+
+        Args:
+            micro_batches: of an iteration.
+            what: how the user says the number.
+
+        Raises:
+            PipelineCountError: it does not; says which would.
+        """
+        if micro_batches % self.rows:
+            raise PipelineCountError(
+                f"The number of iterations of the pipeline must be a multiple of {self.rows} "
+                f"({NAMES[self.kind]} schedule, {len(self.devices)} stages), but {what} is {micro_batches}: use "
+                f"{max(1, micro_batches // self.rows) * self.rows} or {(micro_batches // self.rows + 1) * self.rows}."
+            )
+        if micro_batches < self.rows:
+            raise PipelineCountError(
+                f"The number of iterations of the pipeline must be at least {self.rows}, but {what} is {micro_batches}."
+            )

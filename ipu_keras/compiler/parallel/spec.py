@@ -1,0 +1,84 @@
+"""What a step is to be spread over: plain data, handed to ``compile_module``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ipu_keras.errors import ConfigError
+
+__all__ = ["ACCUMULATE", "Parallel"]
+
+ACCUMULATE = "ipu_keras.accumulate"
+"""Target of the custom call whose operand is summed over an iteration's micro-batches; what follows it is done once."""
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """How a step is spread over chips.
+
+    Args:
+        replicas: how many times the program runs at once, each on its own chips and with its own data.
+        micro_batches: how many times the step's forward and backward pass run for one weight update.
+        stages: forward pipeline stages, 0 for a step that is not pipelined.
+        stage_of: stage by path of a Keras layer. An instruction whose name says its stage itself (`LayerNames.stage`)
+            needs none.
+        device_mapping: chip of each stage; empty for stage k on chip k.
+        schedule: 0 Grouped, 1 Interleaved, 2 Sequential (api.md 6).
+        training: whether the step has a backward pass, so that each stage has two program stages.
+
+    Example:
+        >>> Parallel(micro_batches=4).ipus
+        1
+        >>> Parallel(micro_batches=8, stages=2, stage_of={"embed": 0, "head": 1}).ipus
+        2
+    """
+
+    replicas: int = 1
+    micro_batches: int = 1
+    stages: int = 0
+    stage_of: Mapping[str, int] = field(default_factory=dict, hash=False)
+    device_mapping: tuple[int, ...] = ()
+    schedule: int = 0
+    training: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("replicas", "micro_batches"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} must be a positive whole number, not {value!r}")
+        if self.device_mapping and len(self.device_mapping) != self.stage_count:
+            raise ConfigError(
+                f"device_mapping has {len(self.device_mapping)} entries, the model has {self.stage_count} stages: "
+                "each stage must be mapped to one IPU."
+            )
+
+    @property
+    def stage_count(self) -> int:
+        """Forward pipeline stages; 1 for a step that is not pipelined."""
+        return max(self.stages, 1)
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether the step has pipeline stages."""
+        return self.stages > 0
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Chip of each forward stage."""
+        return self.device_mapping or tuple(range(self.stage_count))
+
+    @property
+    def ipus(self) -> int:
+        """Chips of one replica."""
+        return max(self.devices) + 1
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the step is cut in parts: micro-batches and a weight update, or stages."""
+        return self.micro_batches > 1 or self.pipelined
+
+    @property
+    def alone(self) -> bool:
+        """Whether this says nothing: one replica, one chip, one micro-batch."""
+        return self.replicas == 1 and self.micro_batches == 1 and not self.pipelined

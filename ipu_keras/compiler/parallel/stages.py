@@ -1,0 +1,169 @@
+"""Which part of the program each node of a step belongs to: a program stage, or the weight update.
+
+Forward nodes go where their layer's stage is, backward nodes where its backward stage is; what no layer claims goes as
+early as its operands allow. A node never goes before its operands. What depends on nothing but constants and values
+that the micro-batches leave alone (a transposed weight, a cast one) is *free*: each part makes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ipu_keras.compiler.names import Names
+from ipu_keras.compiler.parallel.schedule import Schedule
+from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.errors import UnsupportedError
+from ipu_keras.graph.ir import Graph, Node, Value
+
+__all__ = ["FREE", "Parts", "assign"]
+
+FREE = -1
+"""Part of a node that every part has for itself."""
+
+
+class Parts:
+    """Which part each node belongs to.
+
+    Attributes:
+        update: number of the part that runs once an iteration, behind the program stages.
+        of: node -> its part.
+        steady: parameters that the micro-batches only read.
+    """
+
+    def __init__(self, update: int, of: dict[Node, int], steady: set[Value]) -> None:
+        self.update, self.of, self.steady = update, of, steady
+
+
+def assign(
+    graph: Graph, spec: Parallel, schedule: Schedule, names: Names, state: dict[int, int | None], labels: dict[int, str]
+) -> Parts:
+    """Give each node its part.
+
+    Args:
+        graph: the step, simplified, not fused; the operands of its ``accumulate`` nodes are what is summed up.
+        spec: what is wanted.
+        schedule: of its stages.
+        names: where nodes come from.
+        state: entry parameter -> output that is its new value (None: it is only read).
+        labels: entry parameter -> name of the variable, for messages.
+
+    Raises:
+        UnsupportedError: stages share a state that one of them changes.
+    """
+    update = schedule.stages
+    late = _late(graph, names)
+    changed = {
+        graph.params[i]: graph.outputs[o]
+        for i, o in state.items()
+        if o is not None and graph.outputs[o] is not graph.params[i] and graph.outputs[o].node not in late
+    }
+    steady = {graph.params[i] for i in state} - changed.keys()
+    of: dict[Node, int] = {}
+    feeds = {value for i, value in enumerate(graph.params) if i not in state}
+    widened: set[Node] = set()
+    for node in graph.nodes:
+        if node in late:
+            of[node] = update
+        elif node.op == "convert" and node.inputs[0] in feeds:
+            # A feed travels as narrow as it came; each part widens it for itself.
+            widened.add(node)
+            of[node] = FREE
+        elif node.op != "accumulate" and all(
+            v in steady or (of.get(v.node) == FREE and v.node not in widened) for v in node.inputs
+        ):
+            of[node] = FREE
+        else:
+            # What a free node is made of is there from the first stage on.
+            earliest = max((of.get(v.node, 0) for v in node.inputs), default=0)
+            of[node] = max(earliest, 0, _label(node, spec, schedule, names) if spec.pipelined else 0)
+    if spec.pipelined:
+        _pull(graph, of, steady, changed)
+        _check_states(graph, of, changed, state, labels)
+    return Parts(update, of, steady)
+
+
+def _late(graph: Graph, names: Names) -> set[Node]:
+    """Nodes of the weight update: those of the optimizer, and all that follows what is accumulated."""
+    if not any(node.op == "accumulate" for node in graph.nodes):
+        return set()
+    before: set[Node] = set()  # what an accumulation depends on is not of the update, whatever its name says
+    for node in reversed(graph.nodes):
+        if node.op == "accumulate" or node in before:
+            before.add(node)
+            before.update(v.node for v in node.inputs)
+    late: set[Node] = set()
+    for node in graph.nodes:
+        follows = any(v.node.op == "accumulate" or v.node in late for v in node.inputs)
+        if follows or (node not in before and node.inputs and names.locate(node.where)[0] == "optimizer"):
+            late.add(node)
+    return late - {node for node in late if node.op == "accumulate"}
+
+
+def _label(node: Node, spec: Parallel, schedule: Schedule, names: Names) -> int:
+    """The program stage that a node's layer asks for; 0 where no layer claims it."""
+    path, phase = names.locate(node.where)
+    stage = names.stage(node.where)
+    if stage is None:
+        stage = _stage_of(path, spec)
+    if stage is None:
+        return 0
+    return schedule.stages - 1 - stage if phase == "backward" and spec.training else stage
+
+
+def _stage_of(path: str, spec: Parallel) -> int | None:
+    """The stage of a layer, or of the layer that it is in; loss and metrics are of the last one."""
+    if path.split("/")[0] in ("loss", "metrics"):
+        return spec.stage_count - 1
+    while path:
+        if path in spec.stage_of:
+            return spec.stage_of[path]
+        path = path.rpartition("/")[0]
+    return None
+
+
+def _pull(graph: Graph, of: dict[Node, int], steady: set[Value], changed: dict[Value, Value]) -> None:
+    """What depends on changing states alone (the seeds of random numbers) is made as early as somebody wants it.
+
+    A state that several stages draw from is then read and changed by one of them.
+    """
+    loose: set[Node] = set()
+    for node in graph.nodes:
+        own = [v for v in node.inputs if v not in steady and of.get(v.node) != FREE]
+        if own and node.op != "accumulate" and all(v in changed or v.node in loose for v in own):
+            loose.add(node)
+    users = graph.users()
+    for _ in range(len(changed) + 1):
+        before = dict(of)
+        for param, new in changed.items():
+            touching = [n for n in users.get(param, ()) if n in loose]
+            touching += [new.node] if new.node in loose else []
+            if touching:
+                first = min(of[n] for n in touching)
+                of.update((n, first) for n in touching)
+        for node in reversed(graph.nodes):
+            if node in loose:
+                wanted = [of[u] for v in node.results for u in users.get(v, ())]
+                of[node] = min([of[node], *(w for w in wanted if w >= 0)])
+        if of == before:
+            return
+
+
+def _check_states(
+    graph: Graph, of: dict[Node, int], changed: dict[Value, Value], state: Iterable[int], labels: dict[int, str]
+) -> None:
+    users = graph.users()
+    bad = []
+    for i in state:
+        param = graph.params[i]
+        if param in changed:
+            stages = {of[n] for n in users.get(param, ())} | {of.get(changed[param].node, 0)}
+            stages.discard(FREE)
+            if len(stages) > 1:
+                bad.append(f"{labels.get(i, f'parameter {i}')} (program stages {sorted(stages)})")
+    if bad:
+        raise UnsupportedError(
+            "Variables that a micro-batch changes must be used by one pipeline stage only: the stages work on "
+            "different "
+            "micro-batches at a time. Put the layers that share them into one stage:\n  " + "\n  ".join(bad),
+            bad,
+        )

@@ -1,0 +1,57 @@
+"""Operations that TensorFlow has no public name for: sums over micro-batches and replicas, a replica's number.
+
+They are traced as XLA's own operations, so they are in the HLO module and nowhere else. Outside a program for several
+replicas each is what it is for one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _xla
+
+from ipu_keras.compiler.parallel.spec import ACCUMULATE
+
+__all__ = ["accumulate", "all_reduce", "replica_index"]
+
+
+def accumulate(value: Any, method: str = "SUM", dtype: Any = None) -> Any:
+    """Marks a gradient: it is summed over the micro-batches of an iteration, and what follows is done once.
+
+    Args:
+        value: a dense tensor with a full shape, or IndexedSlices.
+        method: ``"SUM"``, ``"MEAN"`` or ``"RUNNING_MEAN"`` (api.md 6.1).
+        dtype: of the sum; None for that of the value.
+
+    Returns:
+        the sum, in its dtype.
+    """
+    value = tf.convert_to_tensor(value)
+    kind = tf.as_dtype(dtype or value.dtype)
+    config = json.dumps({"method": method})
+    shape = [] if value.shape.rank == 0 else value.shape
+    (total,) = _xla.xla_custom_call_v2([value], ACCUMULATE, config, False, [kind], [shape])
+    total.set_shape(value.shape)
+    return total
+
+
+def all_reduce(value: Any, replicas: int, group: int | None = None, op: str = "Add") -> Any:
+    """Combines a value over groups of consecutive replicas.
+
+    Args:
+        value: a tensor.
+        replicas: of the program.
+        group: replicas of a group, None for all.
+        op: ``"Add"``, ``"Max"`` or ``"Min"``.
+    """
+    value = tf.convert_to_tensor(value)
+    size = group or replicas
+    groups = [list(range(first, first + size)) for first in range(0, replicas, size)]
+    return _xla.xla_all_reduce(value, tf.constant(groups, tf.int32), op, "CrossReplica")
+
+
+def replica_index() -> Any:
+    """The replica's number, an int32 scalar."""
+    return _xla.xla_replica_id()

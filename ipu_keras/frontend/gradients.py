@@ -1,0 +1,54 @@
+"""What a program over micro-batches and replicas does to gradients before an optimizer sees them, and to seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.frontend import collectives
+
+__all__ = ["Gradients"]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """How gradients are reduced.
+
+    Args:
+        accumulate: whether a weight update follows several micro-batches.
+        method: ``"SUM"``, ``"MEAN"`` or ``"RUNNING_MEAN"`` over the micro-batches of an iteration.
+        dtype: of the sums, None for that of each gradient.
+        replicas: whose sums are added up.
+        identical_seeds: whether all replicas draw the same random numbers.
+    """
+
+    accumulate: bool = False
+    method: str = "SUM"
+    dtype: Any = None
+    replicas: int = 1
+    identical_seeds: bool = False
+
+    def reduce(self, gradient: Any) -> Any:
+        """A gradient as the optimizer shall get it: summed over the micro-batches, then over the replicas.
+
+        Args:
+            gradient: a tensor or IndexedSlices.
+        """
+        if self.accumulate:
+            gradient = collectives.accumulate(gradient, self.method, self.dtype)
+        if self.replicas > 1:
+            gradient = collectives.all_reduce(gradient, self.replicas)
+        return gradient
+
+    def seed(self, seed: Any) -> Any:
+        """A seed as a replica shall use it.
+
+        Args:
+            seed: two uint32, the same on all replicas.
+        """
+        if self.replicas == 1 or self.identical_seeds:
+            return seed
+        own = tf.cast(collectives.replica_index(), tf.uint32) * tf.constant(0x9E3779B9, tf.uint32)
+        return seed + tf.stack([tf.zeros((), tf.uint32), own])

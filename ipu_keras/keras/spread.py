@@ -1,0 +1,146 @@
+"""How a model's steps are spread over chips: replicas, gradient accumulation, pipeline stages, by its options."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.errors import DataError
+from ipu_keras.frontend import tfapi
+from ipu_keras.frontend.gradients import Gradients
+from ipu_keras.frontend.layers import LayerNames, stage_token
+from ipu_keras.keras import adapter
+from ipu_keras.keras.metric_reduction import ReplicatedMetricReductionMethod as Reduction
+from ipu_keras.keras.options import options_of
+from ipu_keras.keras.pipeline.query import announced, stages
+from ipu_keras.keras.steps import replica_count
+
+__all__ = ["by_replica", "in_order", "logs_of", "shared", "traced_for"]
+
+
+def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
+    """How an execution of some batches runs.
+
+    Args:
+        model: made in the scope.
+        kind: ``"train"``, ``"test"`` or ``"predict"``.
+        batches: of the execution, over all replicas; None for one iteration.
+
+    Returns:
+        the plan, and how many iterations of it the batches are.
+
+    Raises:
+        DataError: they are no whole iterations.
+    """
+    options, count = options_of(model), stages(model)
+    train = kind == "train"
+    replicas = replica_count(
+        f"model {model.name!r}", model._ipu_strategy.ipus, stages=count, device_mapping=options.device_mapping
+    )
+    micro = options.accumulation(count > 0) if train else 1
+    if count and not train:
+        # All steps of an execution go through the pipeline one behind the other.
+        micro = max(1, (batches or _least(model)) // replicas)
+    rest = 0 if batches is None else batches % (micro * replicas)
+    if rest:
+        raise DataError(
+            f"{model.name}.{kind}_step: an execution has {batches} batch(es), and one iteration takes {micro} "
+            f"for each of "
+            f"{replicas} replica(s). Give whole iterations: a multiple of {micro * replicas} batches."
+        )
+    spec = Parallel(
+        replicas=replicas,
+        micro_batches=micro,
+        stages=count,
+        device_mapping=(options.device_mapping or ()) if count else (),
+        schedule=int(options.schedule) if count else 0,
+        training=train,
+    )
+    return spec, 1 if batches is None else batches // (micro * replicas)
+
+
+def _least(model: Any) -> int:
+    """Batches of an execution while nothing is known of the data."""
+    return int(model.__dict__.get("_ipu_compiled_steps") or model.steps_per_execution)
+
+
+@contextlib.contextmanager
+def traced_for(model: Any, parallel: Parallel, names: LayerNames) -> Iterator[Any]:
+    """The context in which a step is traced.
+
+    Args:
+        model: made in the scope.
+        parallel: how the step will run.
+        names: filled with the layers' names.
+    """
+    options = options_of(model)
+    kwargs = options.pipeline_kwargs if parallel.pipelined else options.accumulation_kwargs
+    gradients = Gradients(
+        accumulate=parallel.in_parts and parallel.training,
+        method=options.reduction_method.name,
+        dtype=kwargs.get("gradient_accumulation_dtype" if parallel.pipelined else "dtype"),
+        replicas=parallel.replicas,
+    )
+    in_stage = announced(model, lambda stage: tf.name_scope(stage_token(stage)))
+    with in_stage, adapter.trace_scopes(names, model, gradients) as tracer:
+        yield tracer
+
+
+def by_replica(arrays: list[Any], replicas: int) -> list[Any]:
+    """The stacked batches of an execution with an axis of replicas: batch b is for replica b mod R.
+
+    Args:
+        arrays: each with a leading axis of batches.
+        replicas: R.
+    """
+    if replicas == 1:
+        return arrays
+    return [None if a is None else a.reshape(-1, replicas, *a.shape[1:]) for a in arrays]
+
+
+def in_order(parallel: Parallel, convert: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
+    """Predictions in the order of their batches.
+
+    Args:
+        parallel: how the step ran.
+        convert: what is made of the array with one leading axis of batches.
+    """
+    if parallel.replicas == 1:
+        return convert
+    return lambda array: convert(array.reshape(-1, *array.shape[2:]))
+
+
+def logs_of(model: Any, parallel: Parallel) -> Callable[[np.ndarray], Any]:
+    """What the host sees of a result of each step and replica: the last step's, as the model's options say.
+
+    Args:
+        model: made in the scope.
+        parallel: how the step ran.
+    """
+    options = options_of(model)
+    averaged = options.accumulate_outfeed and parallel.pipelined and parallel.training
+    method = options.metric_reduction if not parallel.pipelined else Reduction.NONE
+
+    def logs(array: np.ndarray) -> Any:
+        steps = array[-parallel.micro_batches :] if averaged and len(array) >= parallel.micro_batches else array[-1:]
+        value = steps.mean(0, dtype=np.float64).astype(array.dtype) if averaged else steps[0]
+        if parallel.replicas > 1:
+            value = _over_replicas(value, method)
+        return tfapi.tensor_from(np.asarray(value, order="C"))
+
+    return logs
+
+
+def _over_replicas(values: np.ndarray, method: Reduction) -> np.ndarray:
+    if method is Reduction.LIST:
+        return values
+    if method is Reduction.SUM:
+        return np.asarray(values.sum(0, dtype=values.dtype))
+    if method is Reduction.MEAN:
+        return np.asarray(values.mean(0)).astype(values.dtype)
+    return np.asarray(values[-1])

@@ -1,0 +1,41 @@
+"""Collectives over replicas. Cycles are counted by step (`ipu_keras.profile.cycles`): tiles share the links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_runtime.codelets.model import Ints, Operand, pointers
+from ipu_runtime.opcodes import DTYPES
+from ipu_runtime.program import GroupView
+
+
+def collective_bytes(g: GroupView) -> int:
+    """Bytes of a replica's value."""
+    return int(np.broadcast_to(g.col(1), g.rows).sum()) * DTYPES[int(g.params[1])].itemsize
+
+
+class Collective:
+    """An all-reduce over groups of replicas."""
+
+    name = "allReduce"
+    source = ""
+    code_bytes = 512  # [unvalidated]
+
+    def operands(self, g: GroupView) -> list[Operand]:
+        """The value and the result."""
+        n = np.broadcast_to(g.col(1), g.rows) * DTYPES[int(g.params[1])].itemsize
+        return [Operand(g.col(2), n, "r"), Operand(g.col(3), n, "w")]
+
+    def cycles(self, g: GroupView, target: Any) -> Ints:
+        """Two elements are added to a partial sum in a cycle while a ring of chips passes them on [unvalidated]."""
+        return -(-np.broadcast_to(g.col(1), g.rows) // 2)
+
+    def state_bytes(self, g: GroupView) -> Ints:
+        """Pointers to value and result, size."""
+        return np.full(g.rows, pointers(2, 1), np.int64)
+
+    def work(self, g: GroupView) -> float:
+        """See the protocol."""
+        return 30.0 * g.rows + 0.5 * float(np.broadcast_to(g.col(1), g.rows).sum())

@@ -1,0 +1,3 @@
+from ipu_runtime.core cimport Group, Scratch
+
+cdef void run_fifo(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil
