@@ -41,7 +41,10 @@ class InScope:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Outside every scope (a clone, a config) the class makes what its name says, a plain model."""
         if adapter.scope_is_open():
-            return super().__new__(cls, *args, **kwargs)
+            made = super().__new__(cls, *args, **kwargs)
+            if not isinstance(made, cls):  # of the scope of another strategy: Python initializes only a class's own
+                type(made).__init__(made, *args, **kwargs)
+            return made
         return cls._ipu_base(*args, **kwargs)
 
 
