@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src import tree, utils
 from keras.src.backend import KerasTensor, compute_output_spec
@@ -36,12 +37,14 @@ __all__ = [
     "kind_of",
     "kind_of_class",
     "may_stage",
+    "packed",
     "node_stage",
     "producers",
     "run_symbolically",
     "stage_now",
     "staged",
     "symbolic",
+    "tensor_of",
 ]
 
 _local = threading.local()
@@ -302,6 +305,26 @@ def symbolic(shapes: Any, dtype: str) -> Any:
     if isinstance(shapes, dict):
         return {key: symbolic(value, dtype) for key, value in shapes.items()}
     return type(shapes)(symbolic(value, dtype) for value in shapes)
+
+
+def tensor_of(shape: Any, dtype: Any) -> Any:
+    """A symbolic tensor.
+
+    Args:
+        shape: its shape.
+        dtype: a NumPy dtype, or a name.
+    """
+    return KerasTensor(tuple(shape), dtype=str(np.dtype(dtype)))
+
+
+def packed(structure: Any, leaves: list[Any]) -> Any:
+    """Leaves in a nest.
+
+    Args:
+        structure: the nest, of which only the nesting is used.
+        leaves: in order.
+    """
+    return tf.nest.pack_sequence_as(structure, leaves)
 
 
 @contextlib.contextmanager

@@ -3,32 +3,69 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ipu_keras.errors import IPUError
+from ipu_keras.keras.options import version
 from ipu_keras.keras.pipeline import adapter, assignment
 from ipu_keras.keras.pipeline.build import assignment_of
-from ipu_keras.keras.pipeline.calls import layer_of
+from ipu_keras.keras.pipeline.calls import layer_of, record
 from ipu_keras.keras.pipeline.validate import check_complete
 from ipu_keras.pipelining.errors import StageError
 
-__all__ = ["announced", "paths", "stage_at", "stage_of", "stages"]
+__all__ = ["announced", "leaf_layers", "paths", "prepare", "stage_at", "stage_of", "stages"]
+
+logger = logging.getLogger("ipu_keras")
 
 
-def stages(model: Any) -> int:
+def stages(model: Any, *, again: bool = False) -> int:
     """Number of pipeline stages of a model; 0 when it has none.
 
     Args:
         model: made in the scope.
+        again: whether the model's calls are looked at anew. Otherwise what is known of the same assignment counts,
+            which costs nothing before each execution.
 
     Raises:
         ConfigError: some layer calls have a stage and others have none; a ValueError.
         StageError: a number is left out, or the assignment is for other calls than the model has; a RuntimeError.
     """
-    found = assignment_of(model)
-    return 0 if found is None else check_complete(model, found)
+    key = (version(model), adapter.kind_of(model) != "model" or adapter.is_traceable(model))
+    known: tuple[Any, int] | None = model.__dict__.get("_ipu_stages")
+    if again or known is None or known[0] != key:
+        found = assignment_of(model)
+        known = (key, 0 if found is None else check_complete(model, found))
+        model.__dict__["_ipu_stages"] = known
+    return known[1]
+
+
+def prepare(model: Any, structure: Any, signature: Sequence[tuple[Any, Any] | None]) -> None:
+    """Traces a subclassed model that is not built on the shapes of a batch, so that its stages are known.
+
+    A model that cannot be called with the first part of a batch is left to its own training step.
+
+    Args:
+        model: made in the scope.
+        structure: a batch, of which only the nesting is used.
+        signature: shape and dtype of each of its tensors, None for what is none.
+
+    Raises:
+        StageError, ConfigError: a `PipelineStage` in the model's ``call`` that cannot be opened.
+    """
+    if adapter.kind_of(model) != "model" or adapter.is_traceable(model):
+        return
+    batch = adapter.packed(structure, [None if s is None else adapter.tensor_of(*s) for s in signature])
+    x = batch[0] if isinstance(batch, tuple) else batch
+    try:
+        record(model, x)
+    except IPUError:
+        raise
+    except Exception as error:
+        logger.debug("model %s is not traced before its step: %s", model.name, error)
 
 
 def paths(model: Any) -> list[tuple[str, int]]:

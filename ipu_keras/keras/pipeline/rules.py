@@ -35,7 +35,7 @@ def check_call(model: Any, call: str) -> int:
             each stage, an optimizer that overrides minimize; a ValueError.
         StageError, ConfigError: of `stages`.
     """
-    count = stages(model)
+    count = stages(model, again=True)
     options = options_of(model)
     if count:
         _check_overrides(model, call)

@@ -7,6 +7,7 @@ from ipu_keras import IPUStrategy
 from ipu_keras.keras import pipeline
 from ipu_keras.keras.options import version
 from ipu_keras.keras.pipeline import PipelineStage, stage_of, stages
+from ipu_keras.keras.pipeline.rules import check_call
 
 Dense = keras.layers.Dense
 
@@ -211,8 +212,9 @@ def test_a_subclassed_model_that_calls_other_layers_than_before():
     assign(model, [0, 0, 0, 1, 1])
     model.twice = False
     with pytest.raises(RuntimeError, match=r"no longer valid.*a, b, a, s"):
-        stages(model)
+        check_call(model, "predict")
     model.twice = True
+    assert check_call(model, "predict") == 2
     assert stages(model) == 2
 
 

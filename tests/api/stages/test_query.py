@@ -10,8 +10,8 @@ import tensorflow as tf
 from ipu_keras import IPUStrategy
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.keras import adapter
-from ipu_keras.keras.pipeline import PipelineStage, stage_at, stage_of, stages
-from ipu_keras.keras.pipeline.query import announced, paths
+from ipu_keras.keras.pipeline import PipelineStage, query, stage_at, stage_of, stages
+from ipu_keras.keras.pipeline.query import announced, paths, prepare
 
 Dense = keras.layers.Dense
 
@@ -125,6 +125,35 @@ def test_announcing_follows_what_is_set(model):
 def test_sublayers_belong_to_their_layer():
     known = {"m/a": 0, "m/a_1": 1, "m/n/b": 2}
     assert [stage_at(known, p) for p in ("m/a/x/y", "m/a_1", "m/n/b/q", "m/n", "m", "")] == [0, 1, 2, None, None, None]
+
+
+def test_a_model_that_is_not_built_is_traced_on_the_shapes_of_a_batch():
+    with IPUStrategy().scope():
+        model = Net(name="n")
+    batch = (np.ones((2, 4), np.float32), np.ones(2, np.int32))
+    signature = [(a.shape, a.dtype) for a in batch]
+    assert stages(model) == 0
+    prepare(model, batch, signature)
+    assert model.built and stages(model) == 2
+
+    class Other(keras.Model):  # its training step calls it in a way of its own
+        def call(self, x, noise):
+            return x + noise
+
+    with IPUStrategy().scope():
+        other = Other()
+    prepare(other, batch, signature)
+    assert not other.built and stages(other) == 0
+
+
+def test_the_number_of_stages_is_known_without_a_look_at_the_model(model, monkeypatch):
+    """It is asked before each execution."""
+    count = stages(model)
+    monkeypatch.setattr(query, "assignment_of", lambda model: pytest.fail("looked"))
+    assert stages(model) == count
+    model.reset_pipeline_stage_assignment()
+    monkeypatch.undo()
+    assert stages(model) == 0
 
 
 def test_nothing_is_left_behind_by_a_trace_that_fails(model):
