@@ -1,0 +1,35 @@
+"""Layers of the IPU API, for Keras 3, under both of their names."""
+
+from ipu_keras.keras.layers.ctc import CTCLoss
+from ipu_keras.keras.layers.dropout import Dropout
+from ipu_keras.keras.layers.embedding import Embedding
+from ipu_keras.keras.layers.gru import PopnnGRU
+from ipu_keras.keras.layers.lstm import PopnnLSTM
+from ipu_keras.keras.layers.marks import AssumeEqualAcrossReplicas, RecomputationCheckpoint
+from ipu_keras.keras.layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
+from ipu_keras.keras.layers.serial_dense import SerialDense
+
+GRU = PopnnGRU
+GroupNorm = GroupNormalization
+InstanceNorm = InstanceNormalization
+LSTM = PopnnLSTM
+LayerNorm = LayerNormalization
+
+__all__ = [
+    "AssumeEqualAcrossReplicas",
+    "CTCLoss",
+    "Dropout",
+    "Embedding",
+    "GRU",
+    "GroupNorm",
+    "GroupNormalization",
+    "InstanceNorm",
+    "InstanceNormalization",
+    "LSTM",
+    "LayerNorm",
+    "LayerNormalization",
+    "PopnnGRU",
+    "PopnnLSTM",
+    "RecomputationCheckpoint",
+    "SerialDense",
+]
