@@ -26,6 +26,7 @@ __all__ = [
     "built_shapes",
     "calls_watched",
     "constructed_stage",
+    "ever_staged",
     "flat_tensors",
     "graph_nodes",
     "has_symbolic",
@@ -49,6 +50,7 @@ __all__ = [
 
 _local = threading.local()
 _lock = threading.RLock()
+_ever = False
 _users: dict[str, int] = {}
 _saved: dict[str, list[tuple[Any, str, Any]]] = {}
 
@@ -80,6 +82,11 @@ def may_stage() -> bool:
     return adapter.scope_is_open() or getattr(_local, "observer", None) is not None
 
 
+def ever_staged() -> bool:
+    """Whether any stage was ever opened: while none was, no model has to be asked for its calls."""
+    return _ever
+
+
 def stage_now() -> int | None:
     """The stage that is open in this thread."""
     stage: int | None = getattr(_local, "stage", None)
@@ -93,6 +100,8 @@ def staged(stage: int) -> Iterator[None]:
     Args:
         stage: its number.
     """
+    global _ever
+    _ever = True
     table = [(Operation, "__init__", _marking), (Node, "__init__", _marking)]
     with _wrapped("stage", table):
         _local.stage = stage

@@ -70,11 +70,16 @@ def recorded(model: Any, *, ordered: bool = True) -> list[Any] | None:
     Raises:
         ConfigError: some calls have a stage and others have none, or their order is impossible; a ValueError.
     """
-    found = fresh(model)
-    _fill(model, found, None, None)
-    all_calls = list(assignment.leaves(found))
-    if all(a.pipeline_stage is None for a in all_calls):
+    if not adapter.ever_staged():
         return None
+    found = fresh(model, again=False)
+    _fill(model, found, None, None)
+    if all(a.pipeline_stage is None for a in assignment.leaves(found)):
+        return None
+    if adapter.kind_of(model) == "model":  # it may call other layers than when it was traced
+        found = fresh(model)
+        _fill(model, found, None, None)
+    all_calls = list(assignment.leaves(found))
     _infer_operations(model, found)
     without = [a.layer.name for a in all_calls if a.pipeline_stage is None]
     if without:

@@ -9,7 +9,7 @@ from typing import Any
 from ipu_keras.keras.pipeline import adapter
 from ipu_keras.pipelining.errors import StageError
 
-__all__ = ["Call", "calls", "layer_of", "record"]
+__all__ = ["Call", "build_on", "calls", "layer_of", "record"]
 
 
 @dataclass
@@ -107,6 +107,18 @@ def _subclassed(model: Any) -> list[Call]:
     ) from error
 
 
+def build_on(model: Any, *args: Any, **kwargs: Any) -> None:
+    """Builds a subclassed model; a `PipelineStage` in its ``call`` may be opened, in the scope or not.
+
+    Args:
+        model: a subclassed model.
+        *args: symbolic tensors, as the model is called with.
+        **kwargs: the same.
+    """
+    with adapter.calls_watched(lambda layer, call, a, k: call()):
+        adapter.run_symbolically(lambda *a, **k: model(*a, **k), *args, **kwargs)
+
+
 def record(model: Any, *args: Any, **kwargs: Any) -> list[Call]:
     """Traces a subclassed model once and keeps the calls that it makes.
 
@@ -117,8 +129,7 @@ def record(model: Any, *args: Any, **kwargs: Any) -> list[Call]:
     """
     if not model.built:
         # Keras runs a model once to build its layers and once more for its outputs: those calls would count twice.
-        with adapter.calls_watched(lambda layer, call, a, k: call()):
-            adapter.run_symbolically(lambda *a, **k: model(*a, **k), *args, **kwargs)
+        build_on(model, *args, **kwargs)
     recorder = _Recorder(model)
     with adapter.calls_watched(recorder):
         adapter.run_symbolically(lambda *a, **k: model(*a, **k), *args, **kwargs)

@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ipu_keras.errors import IPUError
+from ipu_keras.frontend.abstract import abstract_variables
 from ipu_keras.keras.options import version
 from ipu_keras.keras.pipeline import adapter, assignment
 from ipu_keras.keras.pipeline.build import assignment_of
-from ipu_keras.keras.pipeline.calls import layer_of, record
+from ipu_keras.keras.pipeline.calls import build_on, layer_of
 from ipu_keras.keras.pipeline.validate import check_complete
 from ipu_keras.pipelining.errors import StageError
 
@@ -44,7 +45,7 @@ def stages(model: Any, *, again: bool = False) -> int:
 
 
 def prepare(model: Any, structure: Any, signature: Sequence[tuple[Any, Any] | None]) -> None:
-    """Traces a subclassed model that is not built on the shapes of a batch, so that its stages are known.
+    """Builds a subclassed model that is not built on the shapes of a batch, so that its stages can be known.
 
     A model that cannot be called with the first part of a batch is left to its own training step.
 
@@ -61,11 +62,14 @@ def prepare(model: Any, structure: Any, signature: Sequence[tuple[Any, Any] | No
     batch = adapter.packed(structure, [None if s is None else adapter.tensor_of(*s) for s in signature])
     x = batch[0] if isinstance(batch, tuple) else batch
     try:
-        record(model, x)
+        with abstract_variables(not model._ipu_strategy.execute):
+            build_on(model, x)
     except IPUError:
         raise
     except Exception as error:
-        logger.debug("model %s is not traced before its step: %s", model.name, error)
+        logger.debug("model %s is not built before its step: %s", model.name, error)
+    else:
+        model.__dict__["_ipu_inputs"] = ((x,), {})  # with the dtypes, which the shapes that it was built on lack
 
 
 def paths(model: Any) -> list[tuple[str, int]]:
