@@ -122,6 +122,7 @@ def plan_steps(
     training: bool = False,
     stages: int = 0,
     schedule: PipelineSchedule = PipelineSchedule.Grouped,
+    device_mapping: Sequence[int] | None = None,
     io_tiles: bool = False,
 ) -> Steps:
     """Shares the batches of a call among replicas and executions.
@@ -136,6 +137,7 @@ def plan_steps(
         training: whether weights are updated.
         stages: number of pipeline stages, 0 without.
         schedule: of the pipeline.
+        device_mapping: IPU of each stage, None for one each.
         io_tiles: whether the pipeline overlaps transfers on I/O tiles.
 
     Raises:
@@ -163,7 +165,10 @@ def plan_steps(
     if stages:
         argument = "gradient_accumulation_steps_per_replica" if training else "steps_per_execution"
         number = accumulation if training else used
-        check_iterations(what, argument, number, schedule, stages, training=training, io_tiles=io_tiles)
+        check_iterations(
+            what, argument, number, schedule, stages,
+            training=training, device_mapping=device_mapping, io_tiles=io_tiles,
+        )  # fmt: skip
     return Steps(inferred, used, replicas, accumulation)
 
 

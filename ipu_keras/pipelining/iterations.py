@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipu_keras.pipelining.enums import PipelineSchedule
 from ipu_keras.pipelining.errors import iterations_error
 
 __all__ = ["check_iterations", "rows"]
 
 
-def rows(schedule: PipelineSchedule, stages: int, training: bool) -> int:
+def rows(schedule: PipelineSchedule, stages: int, training: bool, device_mapping: Sequence[int] | None = None) -> int:
     """Mini-batches in flight: how many stand side by side in the steady state.
 
     Args:
         schedule: of the pipeline.
         stages: number of forward stages.
         training: whether backward stages follow.
+        device_mapping: IPU of each stage, None for one each. Interleaved, no two rows may want an IPU at once.
 
     Example:
         >>> rows(PipelineSchedule.Grouped, 2, training=True)
@@ -22,7 +25,21 @@ def rows(schedule: PipelineSchedule, stages: int, training: bool) -> int:
     """
     if schedule is PipelineSchedule.Sequential:
         return 1
-    return 2 * stages if training and schedule is PipelineSchedule.Grouped else stages
+    if schedule is PipelineSchedule.Grouped:
+        return 2 * stages if training else stages
+    devices = list(device_mapping) if device_mapping else list(range(stages))
+    if training:
+        devices += devices[::-1]
+    shifts: list[int] = []
+    for shift in range(len(devices)):
+        row = _shifted(devices, shift)
+        if not any(one == other for s in shifts for one, other in zip(row, _shifted(devices, s))):
+            shifts.append(shift)
+    return len(shifts)
+
+
+def _shifted(devices: list[int], shift: int) -> list[int]:
+    return devices[-shift:] + devices[:-shift] if shift else devices
 
 
 def check_iterations(
@@ -33,6 +50,7 @@ def check_iterations(
     stages: int,
     *,
     training: bool,
+    device_mapping: Sequence[int] | None = None,
     io_tiles: bool = False,
 ) -> None:
     """Refuses a number of mini-batches that does not fill the pipeline.
@@ -44,6 +62,7 @@ def check_iterations(
         schedule: of the pipeline.
         stages: number of forward stages.
         training: whether backward stages follow.
+        device_mapping: IPU of each stage, None for one each.
         io_tiles: whether transfers overlap on I/O tiles (Grouped only), which needs longer and no whole rounds.
 
     Raises:
@@ -58,7 +77,7 @@ def check_iterations(
                 f"{argument} is {iterations}. Set it to {least} or more."
             )
         return
-    step = rows(schedule, stages, training)
+    step = rows(schedule, stages, training, device_mapping)
     if iterations >= step and iterations % step == 0:
         return
     if iterations < step:

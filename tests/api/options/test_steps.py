@@ -1,8 +1,11 @@
 """Replicas and steps: counts by arithmetic, and each row of the rules of the IPU API."""
 
+import itertools
+
 import pytest
 import tensorflow as tf
 
+from ipu_keras.compiler.parallel.schedule import Schedule
 from ipu_keras.keras.steps import INFINITE, effective_batch, plan_steps, replica_count, shards
 from ipu_keras.pipelining import PipelineSchedule, check_iterations, rows
 
@@ -157,6 +160,21 @@ def test_which_numbers_fill_a_pipeline(schedule):
             least = f"number of iterations of the pipeline must be at least {in_flight}"
             multiple = f"number of iterations of the pipeline must be a multiple of {in_flight}"
             assert (least if number < in_flight else multiple) in str(error)
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+def test_rows_are_those_of_the_compilers_schedule(schedule):
+    """Found in two ways: by the rule here, by the offsets of micro-batches there."""
+    compared = 0
+    for mapping in [m for s in (2, 3, 4) for m in itertools.product(range(s), repeat=s)]:
+        for training in (True, False):
+            try:
+                expected = Schedule(schedule, mapping, training).rows
+            except NotImplementedError:
+                continue
+            assert rows(schedule, len(mapping), training, mapping) == expected, (mapping, training)
+            compared += 1
+    assert compared > 100
 
 
 @pytest.mark.parametrize("training, least", [(True, 6), (False, 4)])

@@ -12,6 +12,7 @@ from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.keras import adapter
 from ipu_keras.keras.pipeline import PipelineStage, query, stage_at, stage_of, stages
 from ipu_keras.keras.pipeline.query import announced, paths, prepare
+from ipu_keras.keras.pipeline.rules import check_call
 
 Dense = keras.layers.Dense
 
@@ -154,6 +155,31 @@ def test_the_number_of_stages_is_known_without_a_look_at_the_model(model, monkey
     model.reset_pipeline_stage_assignment()
     monkeypatch.undo()
     assert stages(model) == 0
+
+
+def test_a_model_without_stages_is_not_run_again_and_again():
+    """Its `call` may have effects; it is traced once, and only where somebody uses stages at all."""
+
+    class Counting(keras.Model):
+        runs = 0
+
+        def __init__(self):
+            super().__init__()
+            self.dense = Dense(4)
+
+        def call(self, x):
+            type(self).runs += 1
+            return self.dense(x)
+
+    with IPUStrategy().scope():
+        model = Counting()
+        model.build((2, 4))
+        with PipelineStage(0):
+            pass
+    before = Counting.runs
+    for _ in range(3):
+        assert check_call(model, "predict") == 0
+    assert Counting.runs == before  # what its build has seen counts
 
 
 def test_nothing_is_left_behind_by_a_trace_that_fails(model):
