@@ -1,5 +1,6 @@
 """Layers of the IPU API, for Keras 3, under both of their names."""
 
+from ipu_keras.keras.layers.capture import CaptureActivationGradients, CaptureUpstreamGradients
 from ipu_keras.keras.layers.ctc import CTCLoss
 from ipu_keras.keras.layers.dropout import Dropout
 from ipu_keras.keras.layers.embedding import Embedding
@@ -18,6 +19,8 @@ LayerNorm = LayerNormalization
 __all__ = [
     "AssumeEqualAcrossReplicas",
     "CTCLoss",
+    "CaptureActivationGradients",
+    "CaptureUpstreamGradients",
     "Dropout",
     "Embedding",
     "GRU",

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.errors import IPUError
+from ipu_keras.ops import _capture
 from ipu_keras.ops._refusals import ArgumentError
 
 __all__ = ["ALSOptimizer", "ReadOnlyError"]
@@ -219,7 +220,8 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
 
         Args:
             grads_and_vars: pairs of a gradient and its weight.
-            captured_grads: a structure of gradients that are counted and applied to nothing.
+            captured_grads: a structure of gradients that are counted and applied to nothing; None for those that
+                capture layers have recorded in this step.
             global_step: accepted; Keras's optimizers count themselves.
             name: accepted.
         """
@@ -242,7 +244,8 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
             self.build(weights)
         scale = self.loss_scaling_factor
         counted = [] if self.captured_grads_only else grads
-        counted = [*counted, *(tf.nest.flatten(captured) if captured is not None else [])]
+        captured = _capture.take() if captured is None else captured
+        counted = [*counted, *tf.nest.flatten(captured)]
         new = self._count([_values(g) for g in counted if g is not None])
         self.inner_optimizer.apply([_divided(g, scale) for g in grads], weights)
         self._update(scale, new)
