@@ -7,11 +7,12 @@ from typing import Any
 
 import keras
 
-from ipu_keras.errors import ConfigError
+from ipu_keras.errors import ConfigError, UnsupportedError
 from ipu_keras.keras.options import options_of
 from ipu_keras.keras.pipeline import adapter
 from ipu_keras.keras.pipeline.query import leaf_layers, stages
 from ipu_keras.keras.refusals import ModeError
+from ipu_keras.pipelining import PipelineStageOptions, PipelineTypeError
 
 __all__ = ["check_call"]
 
@@ -32,7 +33,9 @@ def check_call(model: Any, call: str) -> int:
     Raises:
         ModeError: a function is overridden that a pipeline replaces; a RuntimeError.
         ConfigError: a pipeline is trained whose accumulation is not set, a device_mapping that has not one entry for
-            each stage, an optimizer that overrides minimize; a ValueError.
+            each stage, an optimizer that overrides minimize, options for another number of stages; a ValueError.
+        PipelineTypeError: options of stages that are none; a TypeError.
+        UnsupportedError: continuous weight updates; a NotImplementedError.
         StageError, ConfigError: of `stages`.
     """
     count = stages(model, again=True)
@@ -46,6 +49,7 @@ def check_call(model: Any, call: str) -> int:
                 f"{count} pipeline stages. Each stage must be mapped to an IPU: set_pipelining_options(device_mapping="
                 "...)."
             )
+        _check_stage_options(model, options.pipeline_kwargs, count)
     if call != "fit":
         return count
     if count and options.pipeline_accumulation_steps is None:
@@ -73,6 +77,32 @@ def _check_overrides(model: Any, call: str) -> None:
         raise ModeError(
             f"The function `call` of model {model.name!r} is overridden by its class, and the stages are of the layers "
             "of its graph. Subclass keras.Model with a `call` of its own, or take the stages away."
+        )
+
+
+def _check_stage_options(model: Any, kwargs: dict[str, Any], count: int) -> None:
+    where = f"Model {model.name!r}, set_pipelining_options"
+    for direction in ("forward", "backward"):
+        name = f"{direction}_propagation_stages_poplar_options"
+        given = kwargs.get(name)
+        if given is None:
+            continue
+        if not isinstance(given, (list, tuple)) or not all(isinstance(o, PipelineStageOptions) for o in given):
+            raise PipelineTypeError(f"{where}: {name} is {given!r}; it must be a list of PipelineStageOptions.")
+        if len(given) != count:
+            raise ConfigError(
+                f"{where}: {name} has {len(given)} entries, and the model has {count} pipeline stages. Give one for "
+                "each."
+            )
+    update = kwargs.get("weight_update_poplar_options")
+    if update is not None and not isinstance(update, PipelineStageOptions):
+        raise PipelineTypeError(
+            f"{where}: weight_update_poplar_options is {update!r}; it must be PipelineStageOptions."
+        )
+    if kwargs.get("continuous_weight_updates"):
+        raise UnsupportedError(
+            f"{where}: continuous_weight_updates=True is not supported: all mini-batches of a weight update use the "
+            "same weights. Leave it out."
         )
 
 

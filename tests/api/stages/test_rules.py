@@ -6,7 +6,9 @@ import pytest
 from ipu_keras import IPUStrategy
 from ipu_keras.keras.pipeline import PipelineStage
 from ipu_keras.keras.pipeline.rules import check_call
+from ipu_keras.pipelining import PipelineStageOptions
 
+OPTIONS = PipelineStageOptions(matmul_options={"availableMemoryProportion": "0.2"})
 CALLS = ["fit", "evaluate", "predict"]
 
 
@@ -51,6 +53,27 @@ def test_each_stage_is_mapped():
         check_call(model, "predict")
     model.set_pipelining_options(4, device_mapping=[0, 0])
     assert check_call(model, "predict") == 2
+
+
+@pytest.mark.parametrize(
+    "kwargs, error, message",
+    [
+        ({"forward_propagation_stages_poplar_options": [OPTIONS]}, ValueError, "has 1 entries, .* 2 pipeline stages"),
+        ({"backward_propagation_stages_poplar_options": [OPTIONS, {}]}, TypeError, "a list of PipelineStageOptions"),
+        ({"forward_propagation_stages_poplar_options": OPTIONS}, TypeError, "a list of PipelineStageOptions"),
+        ({"weight_update_poplar_options": {}}, TypeError, "must be PipelineStageOptions"),
+        ({"continuous_weight_updates": True}, NotImplementedError, "continuous_weight_updates"),
+    ],
+)
+def test_options_of_stages(kwargs, error, message):
+    model = graph(keras.Model)
+    model.set_pipelining_options(4, **kwargs)
+    with pytest.raises(error, match=message):
+        check_call(model, "fit")
+    model.set_pipelining_options(
+        forward_propagation_stages_poplar_options=[OPTIONS, OPTIONS], weight_update_poplar_options=OPTIONS
+    )
+    assert check_call(model, "fit") == 2
 
 
 @pytest.mark.parametrize("name, call", list(zip(["train_step", "test_step", "predict_step"], CALLS)))
