@@ -22,8 +22,8 @@ logger = logging.getLogger("ipu_keras")
 class Pipelined:
     """Mixed into models that are made in the scope: which layer call runs in which stage of a pipeline.
 
-    Stages come from `PipelineStage` scopes, from `set_pipeline_stage_assignment`, or from `assign_by_name`; the last
-    that was used counts. Those of nested models are kept by the model that is trained, not by the nested ones.
+    Stages come from `PipelineStage` scopes, or from `set_pipeline_stage_assignment` (and `assign_by_name`, which calls
+    it), which counts before the scopes. Those of nested models are kept by the model that is trained, not by them.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
