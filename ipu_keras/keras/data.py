@@ -13,8 +13,10 @@ import tensorflow as tf
 from ipu_keras.errors import DataError
 from ipu_keras.frontend import tfapi
 from ipu_keras.keras import adapter
+from ipu_keras.keras.steps import INFINITE, plan_steps
+from ipu_keras.pipelining import PipelineSchedule
 
-__all__ = ["Plan", "leaf_array", "plan", "steps_for", "split_lengths"]
+__all__ = ["Plan", "Share", "batch_of", "leaf_array", "plan", "steps_for", "split_lengths"]
 
 logger = logging.getLogger("ipu_keras")
 
@@ -30,12 +32,67 @@ class Plan:
     """How a call of fit, evaluate or predict will run.
 
     Attributes:
-        steps: number of batches of an epoch, None when unknown.
-        steps_per_execution: of this call.
+        steps: number of batches of an epoch, over all replicas; None when unknown.
+        steps_per_execution: batches of an execution of this call, over all replicas.
+        left_over: whether the data has more batches than the call takes.
     """
 
     steps: int | None
     steps_per_execution: int
+    left_over: bool = False
+
+
+@dataclass(frozen=True)
+class Share:
+    """How a call's batches are shared.
+
+    Attributes:
+        replicas: among which they are dealt out.
+        accumulation: batches of a replica for one weight update.
+        training: whether weights are updated.
+        stages: of a pipeline, 0 without.
+        schedule: of the pipeline.
+    """
+
+    replicas: int = 1
+    accumulation: int = 1
+    training: bool = False
+    stages: int = 0
+    schedule: PipelineSchedule = PipelineSchedule.Grouped
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nothing to share: every batch is an iteration."""
+        return self == Share(training=self.training)
+
+    def plan(self, what: str, steps: int | None, length: int | None, steps_per_execution: int) -> Plan:
+        """Steps of an epoch and of an execution.
+
+        Args:
+            what: the call, for messages.
+            steps: that were asked for, None for all there are.
+            length: batches of the data, None when unknown.
+            steps_per_execution: as compiled.
+
+        Raises:
+            DataError, StepsError, IPUError: see `steps.plan_steps`.
+        """
+        if self.alone:
+            total = steps or length
+            return Plan(total, steps_for(what, total, steps_per_execution))
+        found = plan_steps(
+            what,
+            steps=steps,
+            length=length,
+            steps_per_execution=steps_per_execution,
+            replicas=self.replicas,
+            accumulation=self.accumulation,
+            training=self.training,
+            stages=self.stages,
+            schedule=self.schedule,
+        )
+        asked = steps if steps is not None else length
+        return Plan(found.batches, found.batches_per_execution, found.batches is not None and found.batches != asked)
 
 
 def steps_for(what: str, steps: int | None, steps_per_execution: int) -> int:
@@ -80,6 +137,7 @@ def plan(
     steps_per_execution: int,
     partial: bool,
     length: int | None = None,
+    share: Share | None = None,
 ) -> Plan:
     """Checks the data of a call before anything runs.
 
@@ -91,26 +149,27 @@ def plan(
         steps_per_execution: as compiled.
         partial: whether a partial last batch gets a program of its own.
         length: number of samples, if not that of the arrays.
+        share: how the batches are shared among replicas, weight updates and stages.
 
     Raises:
         DataError: with the numbers, and what to do.
     """
+    share = share or Share()
     if isinstance(x, tf.data.Dataset):
-        return _plan_dataset(what, x, steps, steps_per_execution, partial)
+        return _plan_dataset(what, x, steps, steps_per_execution, partial, share)
     if adapter.is_py_dataset(x):
         known = x.num_batches
-        total = steps or (int(known) if known else None)
-        return Plan(total, steps_for(what, total, steps_per_execution))
+        return share.plan(what, steps, int(known) if known else None, steps_per_execution)
     samples = length if length is not None else _samples(x)
     if samples is None:  # a generator: its shapes are seen as it runs
-        return Plan(steps, steps_for(what, steps, steps_per_execution))
+        return share.plan(what, steps, None, steps_per_execution)
     for leaf in tf.nest.flatten(x):
         if leaf is not None and np.asarray(leaf).dtype.kind in "OSU" if isinstance(leaf, np.ndarray) else False:
             raise DataError(_string_message(what, leaf.dtype))
-    return _plan_arrays(what, samples, batch_size or DEFAULT_BATCH, steps, steps_per_execution, partial)
+    return _plan_arrays(what, samples, batch_size or DEFAULT_BATCH, steps, steps_per_execution, partial, share)
 
 
-def _plan_arrays(what: str, samples: int, batch: int, steps: int | None, spe: int, partial: bool) -> Plan:
+def _plan_arrays(what: str, samples: int, batch: int, steps: int | None, spe: int, partial: bool, share: Share) -> Plan:
     full, rest = divmod(samples, batch)
     if steps is not None and steps > full + (rest > 0):
         raise DataError(
@@ -126,13 +185,13 @@ def _plan_arrays(what: str, samples: int, batch: int, steps: int | None, spe: in
             f"device program has one batch size. Choose a batch_size that divides {samples} (such as "
             f"{_near_divisor(samples, batch)}), {drop}{_WAY_OUT}."
         )
-    total = steps or (full + (1 if rest else 0))
-    if total == 0:
+    length = full + (1 if rest and partial else 0)
+    if not (steps or length):
         raise DataError(f"{what}: there are no samples.")
-    return Plan(total, steps_for(what, total, spe))
+    return share.plan(what, steps, length, spe)
 
 
-def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial: bool) -> Plan:
+def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial: bool, share: Share) -> Plan:
     for spec in tf.nest.flatten(dataset.element_spec):
         if not isinstance(spec, tf.TensorSpec):
             if isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec)):
@@ -155,9 +214,9 @@ def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial:
                 f"{what}: When providing an infinite dataset, say how many batches to take: steps_per_epoch= in fit, "
                 "steps= in evaluate and predict, validation_steps= for validation data."
             )
-        return Plan(steps, steps_for(what, steps, spe))
+        return share.plan(what, steps, None if share.alone else INFINITE, spe)
     if length < 0:
-        return Plan(steps, steps_for(what, steps, spe))
+        return share.plan(what, steps, None, spe)
     if length == 0:
         raise DataError(
             f"{what}: the dataset has no batches (with drop_remainder=True a batch larger than it leaves none)."
@@ -167,8 +226,20 @@ def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial:
             f"{what}: the dataset does not have enough data: {steps} steps asked for, {length} batches there. "
             "Use .repeat(), or fewer steps."
         )
-    total = steps or length
-    return Plan(total, steps_for(what, total, spe))
+    return share.plan(what, steps, length, spe)
+
+
+def batch_of(x: Any, batch_size: int | None) -> int | None:
+    """Samples of a batch, None where only the data knows.
+
+    Args:
+        x: the argument `x`.
+        batch_size: the argument.
+    """
+    if isinstance(x, tf.data.Dataset):
+        shapes = [s.shape for s in tf.nest.flatten(x.element_spec) if isinstance(s, tf.TensorSpec) and s.shape.rank]
+        return shapes[0][0] if shapes else None
+    return (batch_size or DEFAULT_BATCH) if _samples(x) is not None else None
 
 
 def split_lengths(x: Any, validation_split: float) -> tuple[int, int] | None:

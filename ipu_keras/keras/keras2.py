@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.errors import UnsupportedError
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.scopes import ScopeTracer
 from ipu_keras.frontend.trace import Traced
@@ -124,8 +126,20 @@ class _Keras2Function:
         if self._model.built and hasattr(optimizer, "build"):
             optimizer.build(self._model.trainable_variables)
 
-    def _traced_in(self, names: LayerNames) -> Any:
+    def _traced_in(self, names: LayerNames, parallel: Parallel) -> Any:
+        del parallel
         return _layer_scopes(names)
+
+    def _shared(self, batches: int | None) -> tuple[Parallel, int]:
+        ipus = self._model._ipu_strategy.ipus
+        if ipus > 1:
+            raise UnsupportedError(
+                f"The device has {ipus} IPUs, and a tf_keras model runs on one: replicas and pipelines are for "
+                f"models of "
+                "Keras 3 (import keras). Use a device of one IPU.",
+                [f"{ipus} replicas of a tf_keras model"],
+            )
+        return Parallel(), batches or 1
 
     def _finish(self, traced: Traced) -> None:
         for parameter, variable in traced.variables.items():

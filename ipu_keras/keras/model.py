@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ipu_keras.errors import ProfileOnlyError
-from ipu_keras.keras import adapter, data
+from ipu_keras.keras import adapter, data, spread
 from ipu_keras.keras.options import Options
 from ipu_keras.keras.pipeline.model import Pipelined
+from ipu_keras.keras.pipeline.rules import check_call
 from ipu_keras.keras.refusals import NO_EAGER, ModeError
 from ipu_keras.keras.run import GenerateFunction
 from ipu_keras.keras.saved import Savable
+from ipu_keras.keras.steps import effective_batch
 from ipu_keras.keras.training import CallRules, make_function
 
 if TYPE_CHECKING:
@@ -110,25 +111,29 @@ class IPUModel(Options, Pipelined, Savable, InScope):
             DataError: the data does not make whole batches and executions; with the numbers and the way out.
         """
         method = super().fit  # type: ignore[misc]
+        check_call(self, "fit")
         given = call_arguments(method, args, kwargs)
         x, split = given.get("x"), given.get("validation_split") or 0.0
         validation, batch = given.get("validation_data"), given.get("batch_size")
         lengths = data.split_lengths(x, split) if split and validation is None else None
         plan = _plan(self, "fit", x, batch, given.get("steps_per_epoch"), lengths[0] if lengths else None)
         v_batch, v_steps = given.get("validation_batch_size") or batch, given.get("validation_steps")
+        # Whether the batches make whole executions is seen when Keras evaluates, unless they fill a pipeline.
+        later = 1 if spread.share_of(self, training=False).alone else None
         if lengths is not None:
-            _plan(self, "the validation split of fit", x, v_batch, v_steps, lengths[1], steps_per_execution=1)
+            _plan(self, "the validation split of fit", x, v_batch, v_steps, lengths[1], later)
         elif validation is not None:
             val_x = validation[0] if isinstance(validation, (tuple, list)) else validation
-            _plan(self, "the validation data of fit", val_x, v_batch, v_steps, steps_per_execution=1)
+            _plan(self, "the validation data of fit", val_x, v_batch, v_steps, steps_per_execution=later)
         if plan.steps_per_execution == 1 and (plan.steps or 0) > 1:
             _log_once(
                 "steps_per_execution is 1: each step is a device execution of its own. A larger number in "
                 "compile() keeps "
                 "the weights on the tiles for that many steps."
             )
+        self._log_batch(x, batch, plan)
         with _calling(self, "fit", plan.steps_per_execution), not_trained(self):
-            return method(*args, **kwargs)
+            return method(*args, **_whole(kwargs, given, "steps_per_epoch", plan))
         return self.history  # type: ignore[attr-defined]  # of no epoch: nothing was trained
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -139,14 +144,20 @@ class IPUModel(Options, Pipelined, Savable, InScope):
         """
         method = super().evaluate  # type: ignore[misc]
         if kwargs.get("_use_cached_eval_dataset"):
+            check_call(self, "evaluate")
             compiled: int = self.__dict__.get("_ipu_compiled_steps") or self.steps_per_execution  # type: ignore[attr-defined]
-            choose = functools.partial(data.steps_for, "the validation of fit", steps_per_execution=compiled)
+            share = spread.share_of(self, training=False)
+
+            def choose(batches: int | None) -> int:
+                return share.plan("the validation of fit", None, batches, compiled).steps_per_execution
+
             with adapter.eval_iterator_steps(self, choose) as steps, _calling(self, "the validation of fit", steps):
                 return method(*args, **kwargs)
+        check_call(self, "evaluate")
         given = call_arguments(method, args, kwargs)
         plan = _plan(self, "evaluate", given.get("x"), given.get("batch_size"), given.get("steps"))
         with _calling(self, "evaluate", plan.steps_per_execution):
-            return method(*args, **kwargs)
+            return method(*args, **_whole(kwargs, given, "steps", plan))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """As `keras.Model.predict`.
@@ -155,10 +166,18 @@ class IPUModel(Options, Pipelined, Savable, InScope):
             DataError: the data does not make whole batches and executions.
         """
         method = super().predict  # type: ignore[misc]
+        check_call(self, "predict")
         given = call_arguments(method, args, kwargs)
         plan = _plan(self, "predict", given.get("x"), given.get("batch_size"), given.get("steps"))
         with _calling(self, "predict", plan.steps_per_execution):
-            return method(*args, **kwargs)
+            return method(*args, **_whole(kwargs, given, "steps", plan))
+
+    def _log_batch(self, x: Any, batch: int | None, plan: data.Plan) -> None:
+        """Says how many samples a weight update sees, if that is not a batch."""
+        share = spread.share_of(self, training=True)
+        size = data.batch_of(x, batch)
+        if not share.alone and size is not None:
+            logger.info("%s.fit: %s", self.name, effective_batch(size, share.accumulation, share.replicas))  # type: ignore[attr-defined]
 
 
 def model_class(strategy: IPUStrategy, kind: type, cache: dict[type, type]) -> type:
@@ -232,7 +251,15 @@ def _plan(
         or model.steps_per_execution,
         partial=model._ipu_strategy.partial_batch == "compile",
         length=length,
+        share=spread.share_of(model, training=what == "fit"),
     )
+
+
+def _whole(kwargs: dict[str, Any], given: dict[str, Any], name: str, plan: data.Plan) -> dict[str, Any]:
+    """A call's arguments, with a number of steps where batches are left over that Keras would begin to take."""
+    if plan.left_over and (name in kwargs or name not in given):
+        return {**kwargs, name: plan.steps}
+    return kwargs
 
 
 def call_arguments(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

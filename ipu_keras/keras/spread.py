@@ -15,12 +15,13 @@ from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import LayerNames, stage_token
 from ipu_keras.keras import adapter
+from ipu_keras.keras.data import Share
 from ipu_keras.keras.metric_reduction import ReplicatedMetricReductionMethod as Reduction
 from ipu_keras.keras.options import options_of
 from ipu_keras.keras.pipeline.query import announced, stages
 from ipu_keras.keras.steps import replica_count
 
-__all__ = ["by_replica", "in_order", "logs_of", "shared", "traced_for"]
+__all__ = ["by_replica", "in_order", "logs_of", "share_of", "shared", "traced_for"]
 
 
 def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
@@ -39,9 +40,7 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
     """
     options, count = options_of(model), stages(model)
     train = kind == "train"
-    replicas = replica_count(
-        f"model {model.name!r}", model._ipu_strategy.ipus, stages=count, device_mapping=options.device_mapping
-    )
+    replicas = _replicas(model, count)
     micro = options.accumulation(count > 0) if train else 1
     if count and not train:
         # All steps of an execution go through the pipeline one behind the other.
@@ -64,9 +63,32 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
     return spec, 1 if batches is None else batches // (micro * replicas)
 
 
+def share_of(model: Any, training: bool) -> Share:
+    """How a call's batches are shared, for its data rules.
+
+    Args:
+        model: made in the scope.
+        training: whether the call updates weights.
+    """
+    options, count = options_of(model), stages(model)
+    return Share(
+        replicas=_replicas(model, count),
+        accumulation=options.accumulation(count > 0) if training else 1,
+        training=training,
+        stages=count,
+        schedule=options.schedule,
+    )
+
+
+def _replicas(model: Any, count: int) -> int:
+    mapping = options_of(model).device_mapping if count else None
+    return replica_count(f"model {model.name!r}", model._ipu_strategy.ipus, stages=count, device_mapping=mapping)
+
+
 def _least(model: Any) -> int:
-    """Batches of an execution while nothing is known of the data."""
-    return int(model.__dict__.get("_ipu_compiled_steps") or model.steps_per_execution)
+    """Batches of an execution, over all replicas, while nothing is known of the data."""
+    steps = model.__dict__.get("_ipu_compiled_steps") or model.steps_per_execution
+    return int(steps) * _replicas(model, stages(model))
 
 
 @contextlib.contextmanager

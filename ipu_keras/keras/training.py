@@ -102,9 +102,14 @@ class _Function:
     def _prepare(self, specs: Any) -> None:
         adapter.build_first(self._model, specs[0])
 
+    def _traced_in(self, names: LayerNames, parallel: Parallel) -> Any:
+        return spread.traced_for(self._model, parallel, names)
+
+    def _shared(self, batches: int | None) -> tuple[Parallel, int]:
+        return spread.shared(self._model, self._kind, batches)
+
     def _scopes(self, names: LayerNames, parallel: Parallel) -> Any:
-        context = spread.traced_for(self._model, parallel, names)
-        return _Remember(self, context)
+        return _Remember(self, self._traced_in(names, parallel))
 
     def _finish(self, traced: Traced) -> None:
         adapter.name_owners(traced, self._tracer, self._model)
@@ -142,7 +147,7 @@ class _Function:
             UnsupportedError, IPUOutOfMemoryError: from lowering and compiling.
         """
         with self._lock:
-            parallel, _ = spread.shared(self._model, self._kind, None)
+            parallel, _ = self._shared(None)
             return self._program(structure, signature, parallel)
 
     def _read(self, batch: Any) -> _Batch:
@@ -166,7 +171,7 @@ class _Function:
             end = start + 1
             while end < len(batches) and batches[end][1] == signature:
                 end += 1
-            parallel, repeat = spread.shared(self._model, self._kind, end - start)
+            parallel, repeat = self._shared(end - start)
             program = self._program(structure, signature, parallel)
             arrays = spread.by_replica(self._stack(batches[start:end], signature), parallel.replicas)
             done.append((program, program.run(arrays, repeat), repeat))
