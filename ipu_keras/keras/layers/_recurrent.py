@@ -98,6 +98,8 @@ class Recurrent(keras.layers.Layer):
             if kwargs.pop(name, None):
                 raise ArgumentError(f"{kind}: {name} is not supported by the IPU API's layer; leave it out.")
         kwargs.pop("implementation", None)  # how Keras's own layer computes
+        for name in ("unit_forget_bias", "reset_after"):
+            kwargs.pop(name, None)  # the subclasses' own
         for label, value in (("options", options), ("options_bwd", options_bwd)):
             if value is not None and not isinstance(value, dict):
                 raise ArgumentTypeError(f"{kind}: {label} must be a dict, not {type(value).__name__}.")
