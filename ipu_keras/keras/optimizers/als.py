@@ -99,7 +99,7 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
     )
     loss_scaling_factor = _State(lambda self: tf.convert_to_tensor(self._scale), "The factor of the next step.")
     previous_loss_scaling_factor = _State(
-        lambda self: tf.convert_to_tensor(self._previous), "The factor before the latest update."
+        lambda self: tf.convert_to_tensor(self._previous), "The factor of the step before."
     )
     update_counter = _State(lambda self: tf.convert_to_tensor(self._counter), "Steps since the latest update.")
     decrease_factor = _State(lambda self: 1 / self.increase_factor, "1 / increase_factor.")
@@ -247,8 +247,11 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
         captured = _capture.take() if captured is None else captured
         counted = [*counted, *tf.nest.flatten(captured)]
         new = self._count([_values(g) for g in counted if g is not None])
-        self.inner_optimizer.apply([_divided(g, scale) for g in grads], weights)
+        self._step(grads, weights, scale)
         self._update(scale, new)
+
+    def _step(self, grads: list[Any], weights: Any, scale: Any) -> None:
+        self.inner_optimizer.apply([_divided(g, scale) for g in grads], weights)
 
     def _count(self, grads: list[Any]) -> Any:
         """Of the float16 gradients, how many are within the edge and how many, NaN too, are not."""
@@ -271,7 +274,7 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
         too_large = counts[1] / tf.reduce_sum(counts) > self.ratio_threshold  # nothing counted: NaN, so not too large
         changed = tf.where(too_large, scale * self.decrease_factor, scale * self.increase_factor)
         fits = tf.math.is_finite(changed) & (changed < self.max_loss_scaling_factor) & (changed >= 1)
-        self._previous.assign(tf.where(due, scale, self.previous_loss_scaling_factor))
+        self._previous.assign(scale)
         self._scale.assign(tf.where(due & fits, changed, scale))
         self._counter.assign(tf.where(due, 0, counter + 1))
         self._counts.assign(tf.where(due, tf.zeros_like(old), self.lpf_alpha * old + (1 - self.lpf_alpha) * counts))
