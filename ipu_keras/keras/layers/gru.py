@@ -115,8 +115,8 @@ class PopnnGRU(Recurrent):
         wide = 2 * self.units
 
         def reset_after(old: list[Any], now: list[Any], weights: list[Any]) -> list[Any]:
-            (h,), (x,), (recurrent, biases) = old, now, weights
-            from_state = h @ recurrent + biases
+            del weights
+            (h,), (x, from_state) = old, now
             z, r = tf.split(gate(x[:, :wide] + from_state[:, :wide]), 2, axis=-1)
             return [z * h + (1 - z) * squash(x[:, wide:] + r * from_state[:, wide:])]
 
@@ -129,7 +129,7 @@ class PopnnGRU(Recurrent):
         # The inputs' product has no need of the loop: one large product in place of many small ones.
         product = tf.tensordot(xs, kernel, 1)
         if self.reset_after:
-            return scan(reset_after, states, [product + biases[0]], [recurrent, biases[1]])
+            return scan(reset_after, states, [product + biases[0]], linear=[recurrent, biases[1]])
         return scan(reset_before, states, [product + biases], [recurrent])
 
     def _weights(self) -> tuple[Any, Any, Any]:

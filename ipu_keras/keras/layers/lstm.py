@@ -120,14 +120,14 @@ class PopnnLSTM(Recurrent):
         gate, squash = ACTIVATIONS[self.recurrent_activation_name], ACTIVATIONS[self.activation_name]
 
         def step(old: list[Any], now: list[Any], weights: list[Any]) -> list[Any]:
-            h, c = old
-            i, f, candidate, o = tf.split(now[0] + h @ weights[0], 4, axis=-1)
-            c = gate(f) * c + gate(i) * squash(candidate)
+            del weights
+            i, f, candidate, o = tf.split(now[0] + now[1], 4, axis=-1)
+            c = gate(f) * old[1] + gate(i) * squash(candidate)
             return [gate(o) * squash(c), c]
 
         kernel, recurrent, biases = (tf.cast(tf.convert_to_tensor(w), xs.dtype) for w in self._weights())
         # The inputs' product has no need of the loop: one large product in place of many small ones.
-        return scan(step, states, [tf.tensordot(xs, kernel, 1) + biases], [recurrent])
+        return scan(step, states, [tf.tensordot(xs, kernel, 1) + biases], linear=[recurrent])
 
     def _weights(self) -> tuple[Any, Any, Any]:
         return self.kernel, self.recurrent_kernel, self.biases
