@@ -88,9 +88,11 @@ cdef struct Step:
 
 
 cdef struct Slot:
-    char *base              # host array of a feed or output: [iteration, (micro-batch,) replica, ...]
+    char *base              # host array: [iteration, (micro-batch,) replica, ...], of a queue [element, replica, ...]
     size_t bytes            # of one replica's value
     long micro              # values of one iteration: its micro-batches, or 1
+    long queue              # elements of a queue; 0 for a feed or output
+    bint last               # a queue that keeps its last element only
 
 
 cdef struct Place:
@@ -98,6 +100,7 @@ cdef struct Place:
     long pc, loop, iteration
     long counter            # turns of the loop over micro-batches
     long micro              # number of the micro-batch
+    long *taken             # elements that went through each queue
 
 
 cdef struct Worker:
@@ -139,7 +142,7 @@ cdef class Engine:
     cdef char *arena
     cdef size_t stride, arena_bytes, replica_bytes
     cdef readonly long replicas
-    cdef bint parted
+    cdef bint parted, short_queue, queues_used
     cdef long tiles, n_groups, n_steps, n_slots, turns_left
     cdef Group *groups
     cdef Col *cols
@@ -149,7 +152,7 @@ cdef class Engine:
     cdef Scratch *scratches
     cdef barrier_t barrier
     cdef object keep, watches
-    cdef dict states, feeds, outputs
+    cdef dict states, feeds, outputs, queues
 
     def __cinit__(self, program, threads=None, strict=None):
         self.arena = NULL
@@ -184,10 +187,12 @@ cdef class Engine:
         self._load_steps()
         self.slots = <Slot *>calloc(int(header["slots"]) + 1, sizeof(Slot))
         self.n_slots = int(header["slots"])
+        self.queues_used = bool(header.get("queues"))
         self.scratches = <Scratch *>calloc(self.threads, sizeof(Scratch))
         self.states = {int(s["param"]): s for s in header["states"]}
         self.feeds = {int(s["param"]): s for s in header["feeds"]}
         self.outputs = {int(s["output"]): s for s in header["outputs"]}
+        self.queues = {int(s["slot"]): s for s in header.get("queues", ())}
         self.watches = []
         if strict:
             memory = np.asarray(<uint8_t[:self.arena_bytes]>(<uint8_t *>self.arena)).reshape(self.replicas, -1)
@@ -319,7 +324,7 @@ cdef class Engine:
             else:
                 run_copy(&self.groups[i], 0, self.groups[i].n, arena, self.stride, host, 0)
 
-    def run(self, feeds, long repeat=1, long turns=-1):
+    def run(self, feeds, long repeat=1, long turns=-1, queues=None):
         """One device execution.
 
         Args:
@@ -327,6 +332,8 @@ cdef class Engine:
                 an iteration if the parameter is streamed for each; then an axis of replicas if there are several.
             repeat: how many times the program's body runs.
             turns: how often loops may go back, all together; -1 for any number.
+            queues: for each queue of the program, by its slot, an array [element, (replica,) ...]: of its elements if
+                the program takes them, or for those that it puts in.
 
         Returns:
             Dict of the streamed outputs by flat output index, with the same leading axes.
@@ -338,7 +345,7 @@ cdef class Engine:
         """
         global _executions
         cdef long i
-        _held, results = self._bind(feeds, repeat)
+        _held, results = self._bind(feeds, repeat, queues or {})
         self.turns_left = turns
         if self.strict:
             self._run_strict(repeat)
@@ -347,6 +354,9 @@ cdef class Engine:
                 self._run_threads(repeat)
         if self.turns_left == -2:
             raise LoopLimitError(f"the program's loops went back more than {turns} times")
+        if self.short_queue:
+            self.short_queue = False
+            raise IPUError("the program took or put more elements than a queue's array holds; its states are undefined")
         if self.parted:
             self.parted = False
             raise IPUError(
@@ -375,7 +385,8 @@ cdef class Engine:
         cdef Place place
         cdef double[::1] seconds = np.zeros(self.n_steps)
         place.iteration = place.micro = 0
-        held = self._bind(feeds, 1)
+        place.taken = NULL
+        held = self._bind(feeds, 1, {})
         with blas.one_thread():
             for pc in range(self.n_steps):
                 step = &self.steps[pc]
@@ -388,7 +399,7 @@ cdef class Engine:
         del held
         return np.asarray(seconds)
 
-    cdef _bind(self, feeds, long repeat):
+    cdef _bind(self, feeds, long repeat, queues):
         """Point the slots at host arrays; returns (arrays that must stay alive, results)."""
         held = []
         results = {}
@@ -402,6 +413,17 @@ cdef class Engine:
             array = np.empty(self._shape(spec, repeat), NUMPY[spec["dtype"]])
             results[index] = array
             self._slot(spec, array)
+        if set(queues) != set(self.queues):
+            raise ValueError(f"arrays for the queues {sorted(queues)}, the program has {sorted(self.queues)}")
+        for slot, spec in self.queues.items():
+            array = queues[slot]
+            inner = (*[self.replicas] * (self.replicas > 1), *spec["shape"])
+            right = array.dtype == np.dtype(NUMPY[spec["dtype"]]) and array.shape[1:] == inner
+            if not (right and array.flags.c_contiguous):
+                raise ValueError(f"the queue with slot {slot} takes {spec['dtype']} arrays of shape [n, {inner}]")
+            held.append(array)
+            self._slot(spec, array)
+            self.slots[<int>slot].queue, self.slots[<int>slot].last = len(array), spec["mode"] == "last"
         return held, results
 
     def _shape(self, spec, repeat):
@@ -412,7 +434,7 @@ cdef class Engine:
     cdef _slot(self, spec, array):
         cdef Slot *slot = &self.slots[<int>spec["slot"]]
         slot.base = <char *><size_t>array.ctypes.data
-        slot.micro = spec.get("micro", 1)
+        slot.micro, slot.queue = spec.get("micro", 1), 0
         slot.bytes = array.itemsize * int(np.prod(spec["shape"], dtype=np.int64))
 
     cdef int _run_threads(self, long repeat) except -1:
@@ -450,10 +472,20 @@ cdef class Engine:
 
     cdef void walk(self, int first, int last, long repeat, int *failed) noexcept nogil:
         """Run the shares first..last of every superstep, of all replicas."""
+        # Every thread counts for itself what went through a queue: all come to the same.
+        cdef long *taken = <long *>calloc(self.n_slots * self.replicas + 1, sizeof(long))
+        if taken == NULL:
+            self.scratches[first].failed = True
+            failed[0] = 1
+        self.walk_all(first, last, repeat, failed, taken)
+        free(taken)
+
+    cdef void walk_all(self, int first, int last, long repeat, int *failed, long *taken) noexcept nogil:
         cdef Place places[MOST_REPLICAS]
         cdef long r, at = -1
         for r in range(self.replicas):
             places[r].pc = places[r].loop = places[r].iteration = places[r].counter = places[r].micro = 0
+            places[r].taken = &taken[r * self.n_slots]
         while True:
             for r in range(self.replicas):
                 if not self.walk_one(&places[r], r, first, last, repeat, failed):
@@ -565,9 +597,17 @@ cdef class Engine:
                         if share[0] < share[1]:
                             self.rows(&self.groups[g], kind, share[0], share[1], place, replica, first)
                 barrier_wait(&self.barrier)
+            if self.queues_used and (kind == STREAM_IN or kind == STREAM_OUT):
+                self.count(step, place)
             pc += 1
         place.pc = pc
         return True
+
+    cdef inline void count(self, Step *step, Place *place) noexcept nogil:
+        """One element has gone through each queue of a step."""
+        cdef long g
+        for g in range(step.first, step.last):
+            place.taken[self.groups[g].params[2]] += 1
 
     cdef inline long control(self, Step *step, Place *place, long pc) noexcept nogil:
         """A step of the loop over micro-batches; gives the step to go on behind."""
@@ -595,6 +635,7 @@ cdef class Engine:
     cdef inline void rows(self, Group *g, int kind, long lo, long hi, Place *place, long replica,
                           int thread) noexcept nogil:
         cdef Slot *slot
+        cdef long index
         cdef char *host
         cdef char *arena = self.arena + replica * self.replica_bytes
         if kind == COMPUTE:
@@ -603,8 +644,16 @@ cdef class Engine:
             run_copy(g, lo, hi, arena, self.stride, arena, self.stride)
         else:
             slot = &self.slots[g.params[2]]
-            host = slot.base + slot.bytes * (
-                (place.iteration * slot.micro + (place.micro if slot.micro > 1 else 0)) * self.replicas + replica)
+            if slot.queue == 0:
+                index = place.iteration * slot.micro + (place.micro if slot.micro > 1 else 0)
+            elif slot.last:
+                index = 0
+            else:
+                index = place.taken[g.params[2]]
+                if index >= slot.queue:
+                    self.short_queue = True
+                    return
+            host = slot.base + slot.bytes * (index * self.replicas + replica)
             if kind == STREAM_IN:
                 run_copy(g, lo, hi, host, 0, arena, self.stride)
             else:
@@ -613,7 +662,9 @@ cdef class Engine:
     def _run_strict(self, long repeat):
         cdef Place places[MOST_REPLICAS]
         cdef long r, g, at
+        cdef long[::1] taken = np.zeros(self.n_slots * self.replicas + 1, np.int_)
         for r in range(self.replicas):
+            places[r].taken = &taken[r * self.n_slots]
             places[r].pc = places[r].loop = places[r].iteration = places[r].counter = places[r].micro = 0
         while True:
             for r in range(self.replicas):
@@ -678,6 +729,8 @@ cdef class Engine:
                     self.rows(&self.groups[g], step.kind, 0, self.groups[g].n, place, replica, 0)
                     watch.written(g)
                 watch.end(pc)
+                if step.kind == STREAM_IN or step.kind == STREAM_OUT:
+                    self.count(step, place)
             pc += 1
         place.pc = pc
         return True

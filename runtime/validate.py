@@ -97,7 +97,11 @@ def _header(program: Program) -> None:
     for entry in header["constants"]:
         least = {None: 0, "number": 4, "seed": 8}
         _need(entry.get("replica") in least and entry["nbytes"] >= least[entry.get("replica")], "a replica's constant")
-    slots = [entry["slot"] for kind in ("feeds", "outputs") for entry in header[kind]]
+    for entry in header.get("queues", []):
+        _need(entry["mode"] in ("in", "all", "last"), "a queue's mode")
+        _need(entry["dtype"] in DTYPE_NUMBER, "a queue's dtype")
+        _need(all(isinstance(n, int) and n >= 0 for n in entry["shape"]), "a queue's shape")
+    slots = [entry["slot"] for kind in ("feeds", "outputs", "queues") for entry in header.get(kind, [])]
     _need(sorted(slots) == list(range(header["slots"])), "every slot belongs to one feed or output")
     _need(all(isinstance(t, str) for t in header["labels"]), "labels are texts")
 
@@ -133,8 +137,8 @@ def _tables(program: Program) -> None:
 def _host_sizes(program: Program) -> dict[int, int]:
     """Bytes of one iteration of each host slot."""
     sizes = {}
-    for kind in ("feeds", "outputs"):
-        for entry in program.header[kind]:
+    for kind in ("feeds", "outputs", "queues"):
+        for entry in program.header.get(kind, []):
             sizes[entry["slot"]] = _bytes(entry)
     return sizes
 
@@ -151,6 +155,7 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
     """Kind, and for streams the host array's bytes, of each group; loops must be closed and not nested."""
     kinds: dict[int, tuple[int, int]] = {}
     inputs = {f["slot"] for f in program.header["feeds"]}
+    inputs |= {q["slot"] for q in program.header.get("queues", []) if q["mode"] == "in"}
     depth, turning, at = 0, -1, 0
     kinds_of = program.steps[:, 0]
     # Before, in or behind which loop over iterations or slots.

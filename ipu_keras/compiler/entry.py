@@ -11,6 +11,7 @@ from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.parts import Located, RawStep, host_rows
+from ipu_keras.compiler.lower.queue import counts
 from ipu_keras.compiler.lower.scope import Scope, write_back
 from ipu_keras.compiler.lower.streams import from_host, to_host
 from ipu_keras.compiler.memory import lifetimes, loops_of, place
@@ -54,8 +55,8 @@ class Entry:
         self.ctx = Context(target, graph, names.label, {**options, "replicas": self.spec.replicas})
         self.guard = int(options["guard_bytes"])
         self.wide = wide or {}
-        self.slots = 0
         self.feeds: dict[int, dict[str, Any]] = {}
+        self.ctx.queue_counts = counts(graph)
 
     def program(self) -> Program:
         """Lower everything and assemble the program."""
@@ -125,8 +126,7 @@ class Entry:
         def make(layout: Layout) -> Located:
             label, self.ctx.label = self.ctx.label, self.ctx.at(f"|stream|parameter {param}")
             var = self.ctx.var(layout, value.itemsize)
-            slot = self.slots
-            self.slots += 1
+            slot = self.ctx.new_slot()
             self.feeds[param] = {"param": param, "shape": list(value.shape), "dtype": value.dtype, "slot": slot}
             if micro > 1:
                 self.feeds[param]["micro"] = micro
@@ -154,12 +154,12 @@ class Entry:
         ctx = self.ctx
         ctx.label = ctx.at(f"|stream|output {index}")
         here = ctx.place(value)
-        raw = to_host(here, value.itemsize, self.slots)
+        slot = ctx.new_slot()
+        raw = to_host(here, value.itemsize, slot)
         ctx.steps.append(RawStep(STREAM_OUT, [raw], [here.var], [], ctx.label))
-        found = {"output": index, "shape": list(value.shape), "dtype": value.dtype, "slot": self.slots}
+        found = {"output": index, "shape": list(value.shape), "dtype": value.dtype, "slot": slot}
         if micro > 1:
             found["micro"] = micro
-        self.slots += 1
         return found
 
     def _assemble(self, before: list[RawStep], body: list[RawStep], outputs: list[dict[str, Any]]) -> Program:
@@ -180,7 +180,8 @@ class Entry:
         header = {
             "name": self.name or graph.name,
             "target": self.target.to_dict(),
-            "slots": self.slots,
+            "slots": ctx.slots,
+            "queues": ctx.queues,
             "feeds": [self.feeds[k] for k in sorted(self.feeds)],
             "outputs": outputs,
             "states": self._states(asm),

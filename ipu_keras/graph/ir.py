@@ -113,6 +113,17 @@ class Graph:
             yield node
 
 
+EFFECTS = {"dequeue", "enqueue"}
+"""Opcodes that do something besides giving results: they stay, though nobody may want these."""
+
+
+def has_effects(node: Node) -> bool:
+    """Whether a node, or one in its regions, is in `EFFECTS`."""
+    if node.op in EFFECTS:
+        return True
+    return any(has_effects(inner) for region in node.attrs.get("regions", ()) for inner in region.nodes)
+
+
 def check(graph: Graph) -> None:
     """Raise GraphError unless each input of each node is a parameter or the result of an earlier node.
 

@@ -52,6 +52,7 @@ class Share:
         training: whether weights are updated.
         stages: of a pipeline, 0 without.
         schedule: of the pipeline.
+        device_mapping: chip of each stage, None for the stage's number.
     """
 
     replicas: int = 1
@@ -59,6 +60,7 @@ class Share:
     training: bool = False
     stages: int = 0
     schedule: PipelineSchedule = PipelineSchedule.Grouped
+    device_mapping: tuple[int, ...] | None = None
 
     @property
     def alone(self) -> bool:
@@ -90,6 +92,7 @@ class Share:
             training=self.training,
             stages=self.stages,
             schedule=self.schedule,
+            device_mapping=self.device_mapping,
         )
         asked = steps if steps is not None else length
         return Plan(found.batches, found.batches_per_execution, found.batches is not None and found.batches != asked)

@@ -76,7 +76,8 @@ def share_of(model: Any, training: bool) -> Share:
         accumulation=options.accumulation(count > 0) if training else 1,
         training=training,
         stages=count,
-        schedule=options.schedule,
+        schedule=options.schedule if count else Share.schedule,
+        device_mapping=options.device_mapping if count else None,
     )
 
 

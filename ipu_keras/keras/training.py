@@ -16,6 +16,7 @@ from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import Traced
 from ipu_keras.keras import adapter, data, options, spread
+from ipu_keras.keras.pipeline.query import prepare
 from ipu_keras.keras.session import Program, Session, Signature, describe
 
 __all__ = ["CallRules", "PredictFunction", "StepFunction"]
@@ -147,6 +148,7 @@ class _Function:
             UnsupportedError, IPUOutOfMemoryError: from lowering and compiling.
         """
         with self._lock:
+            prepare(self._model, structure, signature)
             parallel, _ = self._shared(None)
             return self._program(structure, signature, parallel)
 
@@ -171,6 +173,7 @@ class _Function:
             end = start + 1
             while end < len(batches) and batches[end][1] == signature:
                 end += 1
+            prepare(self._model, structure, signature)
             parallel, repeat = self._shared(end - start)
             program = self._program(structure, signature, parallel)
             arrays = spread.by_replica(self._stack(batches[start:end], signature), parallel.replicas)

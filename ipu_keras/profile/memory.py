@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 
 from ipu_keras.profile.groups import Groups
 from ipu_runtime.codelets import copy_model, registry
-from ipu_runtime.program import CATEGORIES, COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT, GroupView, Program
+from ipu_runtime.program import (
+    CATEGORIES,
+    COLLECTIVE,
+    COMPUTE,
+    EXCHANGE,
+    STREAM_IN,
+    STREAM_OUT,
+    TIMED,
+    GroupView,
+    Program,
+)
 
 Ints = NDArray[np.int64]
 
@@ -101,7 +111,7 @@ def fixed_bytes(program: Program, groups: Groups | None = None) -> dict[str, Int
     uses: dict[int, Ints] = {}
     for kind, first, last, _ in program.steps.tolist():
         for i in range(first, last):
-            if kind == COMPUTE:
+            if kind in (COMPUTE, COLLECTIVE):
                 g = program.group(i)
                 state = np.broadcast_to(registry.MODELS[g.codelet].state_bytes(g), g.rows)
                 out["vertexInstanceState"] += np.bincount(g.tiles, state, tiles).astype(np.int64)
@@ -113,9 +123,28 @@ def fixed_bytes(program: Program, groups: Groups | None = None) -> dict[str, Int
                 out["hostExchangeCode"] += _stream_code(program.group(i), kind, tiles, groups.rates.fragment_price)
     for codelet, on in uses.items():
         out["vertexCode"] += on * registry.MODELS[codelet].code_bytes
-    out["controlCode"] += CONTROL_BYTES * len(program.steps)
+    out["controlCode"] += CONTROL_BYTES * steps_of_chips(program).repeat(tiles // program.ipus)
     out["stack"] += STACK_BYTES
     return out
+
+
+def steps_of_chips(program: Program) -> Ints:
+    """How many steps each chip has in its control code: those that its tiles take part in, and the loops."""
+    if program.ipus == 1:
+        return np.array([len(program.steps)], np.int64)
+    per_chip = program.tile_count // program.ipus
+    found = np.zeros(program.ipus, np.int64)
+    for kind, first, last, _ in program.steps.tolist():
+        chips: set[int] = set()
+        if kind in TIMED:
+            for i in range(first, last):
+                g = program.group(i)
+                sides = {STREAM_IN: (1,), STREAM_OUT: (0,), EXCHANGE: (0, 1)}.get(kind, (0,))
+                chips.update(*((np.unique(g.col(side)) // per_chip).tolist() for side in sides))
+            found[list(chips)] += 1
+        else:
+            found += 1
+    return found
 
 
 def _stream_code(g: GroupView, kind: int, tiles: int, price: float) -> Ints:

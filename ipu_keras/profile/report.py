@@ -14,6 +14,7 @@ from ipu_keras.profile.layers import LayerCost, layer_costs, work_by_group
 from ipu_keras.profile.liveness import Category, Liveness, categories, liveness
 from ipu_keras.profile.memory import MemoryReport, memory_report
 from ipu_keras.profile.operations import Work
+from ipu_keras.profile.timeline import Timeline, timeline
 from ipu_keras.profile.vertices import VertexType, counts, vertex_types
 from ipu_runtime.program import COMPUTE, KIND_NAMES, REPEAT, Program
 
@@ -54,9 +55,24 @@ class Profile:
     def times(self) -> list[int]:
         """How often each step runs in an iteration: a loop's trips; 1 where a loop's trips are not known (see
         `open_loops`); 0 for the cheaper side of a conditional."""
+        times = self._times_in_turn[:]
+        slots = self.program.header.get("slots_loop")
+        if slots is not None:
+            turns = next(t for low, _, t in self.program.header["loops"] if low == slots[0])
+            due = [turns] * len(times)
+            for a, b, _, _ in self.program.header["windows"]:
+                due[a:b] = [self.program.micro_batches] * (b - a)
+            for i in range(slots[0], slots[1]):
+                times[i] *= due[i]
+        return times
+
+    @cached_property
+    def _times_in_turn(self) -> list[int]:
+        """The same, but in one turn of the loop over slots."""
         times = [1] * len(self.steps)
+        slots = self.program.header.get("slots_loop", [-1])[0]
         for low, high, trips in self.program.header.get("loops", []):
-            for i in range(low, high):
+            for i in range(low, high) if low != slots else ():
                 times[i] *= 1 if trips is None else trips
         for branch, otherwise, end in self.program.header.get("choices", []):
             sides = (range(branch + 1, otherwise), range(otherwise, end))
@@ -84,8 +100,16 @@ class Profile:
 
     @cached_property
     def cycles(self) -> int:
-        """Cycles of one iteration; steps before the loop, which run once an execution, are in `startup_cycles`."""
-        return self._sum(range(self.loop_start, len(self.steps)))
+        """Cycles of one iteration; steps before the loop, which run once an execution, are in `startup_cycles`.
+
+        With several chips: until the last one is done, see `timeline`.
+        """
+        return self.timeline.cycles
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """When which chip works on what in an iteration."""
+        return timeline(self.program, self.steps, self._times_in_turn, self.loop_start)
 
     @cached_property
     def startup_cycles(self) -> int:

@@ -219,13 +219,17 @@ def _mixed(keys: NDArray[np.uint64], more: Sequence[Ints]) -> NDArray[np.uint64]
 
 
 class Phases(NamedTuple):
-    """Cycles of an exchange: its sync, the exchange itself, what is put in order before and after; and each tile's."""
+    """Cycles of an exchange: its sync, the exchange itself, what is put in order before and after; each tile's own.
+
+    Of the exchange, `fixed` cycles are the same for all tiles and not in `busy`.
+    """
 
     sync: int
     exchange: int
     before: int
     after: int
     busy: NDArray[Any]
+    fixed: int = 0
 
     @property
     def total(self) -> int:
@@ -250,6 +254,7 @@ def phases(parts: Sequence[Traffic], rates: Any) -> Phases:
         int(np.ceil(before.max(initial=0))),
         int(np.ceil(after.max(initial=0))),
         wire + before + after,
+        rates.exchange_fixed_cycles if top else 0,
     )
 
 

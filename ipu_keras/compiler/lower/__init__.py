@@ -25,6 +25,7 @@ from ipu_keras.compiler.lower.movement import (
     lower_slice,
     lower_transpose,
 )
+from ipu_keras.compiler.lower.queue import lower_dequeue, lower_enqueue
 from ipu_keras.compiler.lower.random import check_rng, lower_rng
 from ipu_keras.compiler.lower.reduce import check_reduce, lower_reduce
 from ipu_keras.compiler.lower.sort import check_sort, lower_sort
@@ -64,6 +65,8 @@ LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
     "all-reduce": lower_all_reduce,
     "replica-id": lower_replica_id,
     "link": lower_link,
+    "dequeue": lower_dequeue,
+    "enqueue": lower_enqueue,
 }
 
 

@@ -68,6 +68,9 @@ class Context:
     hoisted: dict[tuple[Any, ...], Located] = field(default_factory=dict)
     plans: list[dict[str, Any]] = field(default_factory=list)
     products: list[list[int]] = field(default_factory=list)
+    slots: int = 0
+    queues: list[dict[str, Any]] = field(default_factory=list)
+    queue_counts: dict[str, int | None] = field(default_factory=dict)
     chosen: dict[Any, tuple[int, int]] = field(default_factory=dict)
     _gather: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     _routes: dict[tuple[Any, ...], list[tuple[Rows, Layout]]] = field(default_factory=dict)
@@ -84,6 +87,11 @@ class Context:
         var = Var(tiles, -(-sizes // ALIGN) * ALIGN, category, self.label, pinned, self.chip)
         self.vars.append(var)
         return var
+
+    def new_slot(self) -> int:
+        """The number of a new host array."""
+        self.slots += 1
+        return self.slots - 1
 
     # ---- where values are ----
 

@@ -100,7 +100,8 @@ def _link(graph: Graph, chip: dict[Value, int], free: set[Node], homes: dict[int
 
     for node in graph.nodes:
         if node not in free:
-            at = chip[node.results[0]]
+            # A node without results (an element for the host's queue) is where what it takes is.
+            at = chip[node.results[0]] if node.results else chip.get(node.inputs[0], 0)
             node.inputs = [on(v, at) for v in node.inputs]
             nodes.append(node)
     outputs = []

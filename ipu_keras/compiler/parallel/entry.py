@@ -76,10 +76,15 @@ class ParallelEntry(Entry):
                 ctx.lazy[value] = self._on_chip(i, self._state_maker(i, value))
         for p in range(schedule.stages):
             self.bodies.append(self._stage(p, self.cut.parts[p]))
+        self.stage_slots = ctx.slots
         update = self._update(self.cut.parts[-1])
         for i in self.state:
             ctx.place(self.graph.params[i])
         self._clear_sums()
+        for queue in ctx.queues:
+            # Those of stages run for each micro-batch.
+            if queue["count"] is not None and queue["slot"] < self.stage_slots:
+                queue["count"] *= spec.micro_batches
         return self._assemble(self.before, [*self.begin, *self._loop(), *update], self.outputs)
 
     # ---- states ----

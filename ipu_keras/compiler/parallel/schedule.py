@@ -11,16 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ipu_keras.errors import ConfigError
+from ipu_keras.pipelining.errors import iterations_error
 
-__all__ = ["GROUPED", "INTERLEAVED", "SEQUENTIAL", "PipelineCountError", "Schedule"]
+__all__ = ["GROUPED", "INTERLEAVED", "SEQUENTIAL", "Schedule"]
 
 GROUPED, INTERLEAVED, SEQUENTIAL = range(3)
 NAMES = ("Grouped", "Interleaved", "Sequential")
-
-
-class PipelineCountError(ConfigError):
-    """The number of micro-batches does not fit the schedule."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +125,15 @@ class Schedule:
             what: how the user says the number.
 
         Raises:
-            PipelineCountError: it does not; says which would.
+            IPUError: it does not; says which would. Also TensorFlow's FailedPreconditionError, where that is loaded.
         """
         if micro_batches % self.rows:
-            raise PipelineCountError(
+            raise iterations_error()(
                 f"The number of iterations of the pipeline must be a multiple of {self.rows} "
                 f"({NAMES[self.kind]} schedule, {len(self.devices)} stages), but {what} is {micro_batches}: use "
                 f"{max(1, micro_batches // self.rows) * self.rows} or {(micro_batches // self.rows + 1) * self.rows}."
             )
         if micro_batches < self.rows:
-            raise PipelineCountError(
+            raise iterations_error()(
                 f"The number of iterations of the pipeline must be at least {self.rows}, but {what} is {micro_batches}."
             )

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 
 from ipu_keras.errors import ConfigError
 
-__all__ = ["ACCUMULATE", "Parallel"]
+__all__ = ["ACCUMULATE", "DEQUEUE", "ENQUEUE", "Parallel"]
 
 ACCUMULATE = "ipu_keras.accumulate"
 """Target of the custom call whose operand is summed over an iteration's micro-batches; what follows it is done once."""
+
+DEQUEUE, ENQUEUE = "ipu_keras.dequeue", "ipu_keras.enqueue"
+"""Targets of the custom calls that take one tensor of the next element from a queue, and put one in.
+
+Their configuration is JSON: ``queue``, a number; ``leaf``, the tensor's number in the element; ``mode``, ``"in"``,
+``"all"`` or ``"last"`` (only the last element of an execution is kept)."""
 
 
 @dataclass(frozen=True)

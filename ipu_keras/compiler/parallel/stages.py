@@ -13,7 +13,7 @@ from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.parallel.schedule import Schedule
 from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.errors import UnsupportedError
-from ipu_keras.graph.ir import Graph, Node, Value
+from ipu_keras.graph.ir import Graph, Node, Value, has_effects
 
 __all__ = ["FREE", "Parts", "assign"]
 
@@ -68,8 +68,10 @@ def assign(
             # A feed travels as narrow as it came; each part widens it for itself.
             widened.add(node)
             of[node] = FREE
-        elif node.op != "accumulate" and all(
-            v in steady or (of.get(v.node) == FREE and v.node not in widened) for v in node.inputs
+        elif (
+            node.op != "accumulate"
+            and not has_effects(node)
+            and all(v in steady or (of.get(v.node) == FREE and v.node not in widened) for v in node.inputs)
         ):
             of[node] = FREE
         else:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
+from ipu_keras.graph.ir import DTYPES, EFFECTS, Graph, Node, Value, has_effects
 
 Rule = Callable[["Builder", Node], "Value | list[Value] | None"]
 
-IMPURE = {"accumulate", "rng", "infeed", "outfeed", "custom-call", "rng-get-and-update-state"}
+IMPURE = {"accumulate", *EFFECTS, "rng", "infeed", "outfeed", "custom-call", "rng-get-and-update-state"}
 
 
 class Builder:
@@ -45,7 +45,7 @@ class Builder:
             made = rule(self, node)
             if made is not None:
                 return made if isinstance(made, list) else [made]
-        if node.op not in IMPURE:
+        if node.op not in IMPURE and not has_effects(node):
             key = _key(node)
             known = self.seen.get(key)
             if known is not None:
@@ -91,8 +91,8 @@ def rebuild(graph: Graph, rules: dict[str, list[Rule]]) -> Graph:
 
 
 def prune(graph: Graph) -> Graph:
-    """Drop the nodes that no output depends on, in place."""
-    live = {v.node for v in graph.outputs}
+    """Drop the nodes that no output and no effect depends on, in place."""
+    live = {v.node for v in graph.outputs} | {node for node in graph.nodes if has_effects(node)}
     kept = []
     for node in reversed(graph.nodes):
         if node in live:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
-from ipu_keras.compiler.parallel.spec import ACCUMULATE
+from ipu_keras.compiler.parallel.spec import ACCUMULATE, DEQUEUE, ENQUEUE
 from ipu_keras.compiler.passes.builder import Builder, Rule
 from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_lu, rewrite_qr, rewrite_reflectors
 from ipu_keras.compiler.passes.ops import Ops
@@ -40,7 +42,16 @@ def rewrite_accumulate(b: Builder, node: Node) -> list[Value]:
     return b.add_node(Node("accumulate", node.inputs, types, {"config": node.attrs["config"]}, node.where, node.name))
 
 
+def rewrite_queue(b: Builder, node: Node) -> list[Value]:
+    """One tensor of a queue's element that is taken, or put in."""
+    op = "dequeue" if node.attrs["target"] == DEQUEUE else "enqueue"
+    types = [(v.shape, v.dtype) for v in node.results]
+    return b.add_node(Node(op, node.inputs, types, json.loads(node.attrs["config"]), node.where, node.name))
+
+
 CALLS: dict[str, Rule] = {
+    DEQUEUE: rewrite_queue,
+    ENQUEUE: rewrite_queue,
     ACCUMULATE: rewrite_accumulate,
     # Hints for a compiler that spreads arrays over devices: on one device they say nothing.
     "Sharding": _same,
