@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops._names import gradient_scope
+
 __all__ = ["scan"]
 
 Step = Callable[[list[Any], list[Any], list[Any]], list[Any]]
@@ -35,6 +37,7 @@ def scan(
         for each state a tensor of shape [times, ...].
     """
     counts = [len(init), len(xs), len(weights), len(linear)]
+    backward_scope = gradient_scope()
 
     @tf.custom_gradient
     def run(*flat: Any) -> Any:
@@ -42,8 +45,9 @@ def scan(
         states = _forward(step, start, inputs, shared, products)
 
         def gradient(*upstream: Any) -> Any:
-            before = [tf.concat([first[None], state[:-1]], 0) for first, state in zip(start, states)]
-            return _backward(step, before, inputs, shared, products, list(upstream))
+            with backward_scope():
+                before = [tf.concat([first[None], state[:-1]], 0) for first, state in zip(start, states)]
+                return _backward(step, before, inputs, shared, products, list(upstream))
 
         return states, gradient
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops._names import gradient_scope
 from ipu_keras.ops._refusals import ArgumentError
 
 __all__ = ["embedding_lookup"]
@@ -47,11 +48,14 @@ def embedding_lookup(
                 "table."
             )
 
+        backward_scope = gradient_scope()
+
         @tf.custom_gradient
         def lookup(values: Any) -> Any:
             def gradient(upstream: Any) -> Any:
-                flat = tf.reshape(upstream, tf.concat([[-1], tf.shape(values)[1:]], 0))
-                return tf.math.unsorted_segment_sum(flat, tf.reshape(ids, [-1]), rows)
+                with backward_scope():
+                    flat = tf.reshape(upstream, tf.concat([[-1], tf.shape(values)[1:]], 0))
+                    return tf.math.unsorted_segment_sum(flat, tf.reshape(ids, [-1]), rows)
 
             return tf.gather(values, ids), gradient
 
