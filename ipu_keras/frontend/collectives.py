@@ -6,15 +6,18 @@ replicas each is what it is for one.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _xla
 
-from ipu_keras.compiler.parallel.spec import ACCUMULATE
+from ipu_keras.compiler.parallel.spec import ACCUMULATE, PIPELINE, Parallel
+from ipu_keras.errors import UnsupportedError
+from ipu_keras.frontend import effects, tfapi
 
-__all__ = ["accumulate", "all_reduce", "replica_index"]
+__all__ = ["accumulate", "all_reduce", "announce", "announced", "replica_index"]
 
 
 def accumulate(value: Any, method: str = "SUM", dtype: Any = None) -> Any:
@@ -50,6 +53,46 @@ def all_reduce(value: Any, replicas: int, group: int | None = None, op: str = "A
     size = group or replicas
     groups = [list(range(first, first + size)) for first in range(0, replicas, size)]
     return _xla.xla_all_reduce(value, tf.constant(groups, tf.int32), op, "CrossReplica")
+
+
+def announce(spec: Parallel, repeat: int) -> None:
+    """Says in the program that is being traced how it is spread.
+
+    Args:
+        spec: stages and micro-batches.
+        repeat: weight updates of an execution.
+    """
+    config = {**dataclasses.asdict(spec), "repeat": repeat}
+    effects.keep(effects.call(PIPELINE, [], config, [effects.TOKEN]))
+
+
+def announced(module: bytes) -> tuple[Parallel, int] | None:
+    """What `announce` has said in a module.
+
+    Args:
+        module: a serialized HloModuleProto.
+
+    Raises:
+        UnsupportedError: it was said several times: a program has one pipeline.
+    """
+    if PIPELINE.encode() not in module:
+        return None
+    found = [
+        instruction.backend_config
+        for computation in tfapi.parse(module).computations
+        for instruction in computation.instructions
+        if instruction.custom_call_target == PIPELINE
+    ]
+    if len(found) > 1:
+        raise UnsupportedError(
+            f"A device program is one pipeline; this one has {len(found)}. Run them one after the other.",
+            [f"{len(found)} pipelines in one program"],
+        )
+    config = json.loads(found[0])
+    repeat = int(config.pop("repeat"))
+    del config["site"]
+    config["device_mapping"] = tuple(config["device_mapping"])
+    return Parallel(**config), repeat
 
 
 def replica_index() -> Any:

@@ -46,9 +46,9 @@ class Gradients:
         """A seed as a replica shall use it.
 
         Args:
-            seed: two uint32, the same on all replicas.
+            seed: two integers, the same on all replicas.
         """
         if self.replicas == 1 or self.identical_seeds:
             return seed
-        own = tf.cast(collectives.replica_index(), tf.uint32) * tf.constant(0x9E3779B9, tf.uint32)
-        return seed + tf.stack([tf.zeros((), tf.uint32), own])
+        own = tf.cast(collectives.replica_index(), seed.dtype) * tf.constant(0x9E3779B9, seed.dtype)
+        return seed + tf.stack([tf.zeros((), seed.dtype), own])

@@ -23,12 +23,14 @@ class ScopeTracer:
         scopes: token -> path.
         owners: id of the object -> path where it was first called.
         gradients: what happens to gradients before an optimizer applies them; None: nothing.
+        ipus: chips of the device.
     """
 
     def __init__(self) -> None:
         self.scopes: dict[str, str] = {}
         self.owners: dict[int, str] = {}
         self.gradients: Gradients | None = None
+        self.ipus = 1
         self._tokens: dict[str, str] = {}
         self._stack: list[tuple[int, str]] = []
 

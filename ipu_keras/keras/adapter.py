@@ -181,7 +181,9 @@ _scope_saved: list[tuple[type, str, Any]] = []
 
 
 @contextlib.contextmanager
-def trace_scopes(names: LayerNames, model: Any = None, gradients: Gradients | None = None) -> Iterator[ScopeTracer]:
+def trace_scopes(
+    names: LayerNames, model: Any = None, gradients: Gradients | None = None, ipus: int = 1
+) -> Iterator[ScopeTracer]:
     """While open, layers, losses, metrics and optimizers that this thread calls open a name scope of ours.
 
     Some methods of Keras's classes are wrapped while any thread traces, and put back afterwards.
@@ -190,9 +192,10 @@ def trace_scopes(names: LayerNames, model: Any = None, gradients: Gradients | No
         names: its `scopes` are filled.
         model: a model whose loss tracker gets its scope, too.
         gradients: what happens to gradients before an optimizer applies them, and to seeds.
+        ipus: chips of the device.
     """
     tracer = ScopeTracer()
-    tracer.gradients = gradients
+    tracer.gradients, tracer.ipus = gradients, ipus
     previous = getattr(_local, "tracer", None)
     _acquire_scopes(type(getattr(model, "optimizer", None)))
     _local.tracer = tracer
@@ -335,6 +338,34 @@ def _scoped(tracer: ScopeTracer, path: str, method: Callable[..., Any]) -> Calla
             return method(*args, **kwargs)
 
     return update_state
+
+
+def current_tracer() -> ScopeTracer | None:
+    """The tracer of the trace that this thread is in."""
+    found: ScopeTracer | None = getattr(_local, "tracer", None)
+    return found
+
+
+@contextlib.contextmanager
+def gradients_are_ready() -> Iterator[None]:
+    """While open, optimizers apply gradients as they are handed over."""
+    before = getattr(_local, "applying", False)
+    _local.applying = True
+    try:
+        yield
+    finally:
+        _local.applying = before
+
+
+def own_variables(optimizer: Any, pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Gradients with the variables as an optimizer knows them: Keras's own objects for tf.Variables.
+
+    Args:
+        optimizer: of Keras, or of another API.
+        pairs: gradient and tf.Variable.
+    """
+    known = {id(v.value): v for v in getattr(optimizer, "_trainable_variables", []) if hasattr(v, "value")}
+    return [(gradient, known.get(id(variable), variable)) for gradient, variable in pairs]
 
 
 # --- which layer owns which variable ------------------------------------------------------------------------------

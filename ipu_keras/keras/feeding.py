@@ -19,7 +19,7 @@ import tensorflow as tf
 from ipu_keras.errors import DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
 from ipu_keras.keras.refusals import Float64Error
-from ipu_keras.keras.session import first_step
+from ipu_keras.keras.session import last_step
 from ipu_runtime.errors import LoopLimitError
 
 __all__ = ["Feeding", "has_iterator"]
@@ -174,7 +174,7 @@ class Feeding:
         program.commit()
         for queue, count in zip(queues, counts, strict=False):
             del queue.elements[:count]
-        return program.pack(results, first_step)
+        return program.pack(results, last_step)
 
     @property
     def latest(self) -> Any:

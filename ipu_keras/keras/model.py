@@ -145,7 +145,8 @@ class IPUModel(Options, Pipelined, Savable, InScope):
         method = super().evaluate  # type: ignore[misc]
         if kwargs.get("_use_cached_eval_dataset"):
             check_call(self, "evaluate")
-            compiled: int = self.__dict__.get("_ipu_compiled_steps") or self.steps_per_execution  # type: ignore[attr-defined]
+            model: Any = self
+            compiled = int(self.__dict__.get("_ipu_compiled_steps") or model.steps_per_execution)
             share = spread.share_of(self, training=False)
 
             def choose(batches: int | None) -> int:
@@ -172,12 +173,19 @@ class IPUModel(Options, Pipelined, Savable, InScope):
         with _calling(self, "predict", plan.steps_per_execution):
             return method(*args, **_whole(kwargs, given, "steps", plan))
 
+    def _get_metrics_result_or_logs(self, logs: Any) -> Any:
+        """What Keras logs of an execution: what it gave, where the metrics' variables on the host say "
+        "something else."""
+        if spread.shows_own_logs(self):
+            return logs
+        return super()._get_metrics_result_or_logs(logs)  # type: ignore[misc]
+
     def _log_batch(self, x: Any, batch: int | None, plan: data.Plan) -> None:
         """Says how many samples a weight update sees, if that is not a batch."""
         share = spread.share_of(self, training=True)
         size = data.batch_of(x, batch)
         if not share.alone and size is not None:
-            logger.info("%s.fit: %s", self.name, effective_batch(size, share.accumulation, share.replicas))  # type: ignore[attr-defined]
+            logger.info("fit: %s", effective_batch(size, share.accumulation, share.replicas))
 
 
 def model_class(strategy: IPUStrategy, kind: type, cache: dict[type, type]) -> type:

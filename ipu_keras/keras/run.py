@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from ipu_keras.frontend.trace import OutputRef, Traced
 from ipu_keras.keras import adapter
 from ipu_keras.keras.feeding import Feeding, has_iterator
 from ipu_keras.keras.refusals import Float64Error, NotCompiledError
-from ipu_keras.keras.session import Program, Session, first_step
+from ipu_keras.keras.session import Program, Session, last_step
 
 __all__ = ["FunctionRunner", "GenerateFunction"]
 
@@ -34,6 +35,7 @@ class FunctionRunner:
         engine_options: keyword arguments of ``executable.engine``.
         model: whose layers the function calls, for reports.
         execute: False for programs that are only profiled.
+        ipus: chips of the device: each runs the function as a replica, unless it is a pipeline.
 
     Raises:
         NotCompiledError: the function is neither.
@@ -47,6 +49,7 @@ class FunctionRunner:
         engine_options: dict[str, Any] | None,
         model: Any = None,
         execute: bool = True,
+        ipus: int = 1,
     ) -> None:
         if not isinstance(function, _COMPILED):
             raise NotCompiledError(
@@ -54,7 +57,7 @@ class FunctionRunner:
                 "plain Python function. Decorate it with @tf.function."
             )
         self._function = weakref.ref(function)
-        self._how, self._execute = (target, options, engine_options), execute
+        self._how, self._execute, self._ipus = (target, options, engine_options), execute, ipus
         self._name = str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
         self._make = lambda step: Session(
             step,
@@ -83,7 +86,16 @@ class FunctionRunner:
         if has_iterator((args, kwargs)):
             return self._fed((args, kwargs))
         program, arrays = self.program(args, kwargs)
-        return program.pack(program.run([a[None] for a in arrays], 1), first_step)
+        results = program.run([self._for_all(program, a) for a in arrays], program.iterations)
+        return program.pack(results, functools.partial(last_step, replicas=program.parallel.replicas))
+
+    @staticmethod
+    def _for_all(program: Program, array: np.ndarray) -> np.ndarray:
+        """An argument as every micro-batch and every replica gets it."""
+        spec = program.parallel
+        steps = program.iterations * spec.micro_batches
+        lead = (steps, spec.replicas) if spec.replicas > 1 else (steps,)
+        return np.broadcast_to(array, (*lead, *array.shape))
 
     def outdated(self, strategy: Any) -> bool:
         """Whether its programs are for another chip or other options than the strategy has now.
@@ -91,7 +103,7 @@ class FunctionRunner:
         Args:
             strategy: the strategy.
         """
-        return self._how[:2] != (strategy.target, strategy.options)
+        return (*self._how[:2], self._ipus) != (strategy.target, strategy.options, strategy.ipus)
 
     def program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[np.ndarray]]:
         """The program for these arguments, and the arrays among them that are sent to it.
@@ -109,7 +121,8 @@ class FunctionRunner:
                 arrays.append(array)
         session = self._session(args, kwargs, fixed)
         self._pending = (args, kwargs)
-        self.latest = session.program(tuple(arrays), tuple((a.shape, a.dtype) for a in arrays))
+        parallel = Parallel(replicas=self._ipus)
+        self.latest = session.program(tuple(arrays), tuple((a.shape, a.dtype) for a in arrays), parallel)
         return self.latest, arrays
 
     def _fed(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
@@ -128,7 +141,7 @@ class FunctionRunner:
 
     def _around(self, function: Any) -> FunctionRunner:
         """A runner like this one for a function that calls this one's, and that nobody else holds."""
-        made = FunctionRunner(function, *self._how, model=self._model(), execute=self._execute)
+        made = FunctionRunner(function, *self._how, model=self._model(), execute=self._execute, ipus=self._ipus)
         made._function = lambda: function  # type: ignore[method-assign,assignment]
         return made
 
@@ -178,7 +191,7 @@ class FunctionRunner:
     def _prepared(self, names: LayerNames, parallel: Parallel) -> Iterator[None]:
         function, (args, kwargs) = self._function(), self._pending
         gradients = Gradients(replicas=parallel.replicas) if parallel.replicas > 1 else None
-        with adapter.trace_scopes(names, self._model(), gradients) as self._tracer:
+        with adapter.trace_scopes(names, self._model(), gradients, self._ipus) as self._tracer:
             if function is not None and hasattr(function, "get_concrete_function"):
                 # Variables that it creates on its first call must be created outside the trace around it.
                 specs = tf.nest.map_structure(_spec, (args, kwargs))
@@ -229,6 +242,7 @@ class GenerateFunction:
         self._function = tf.function(model.generate_step)
         how = (strategy.target, strategy.options, strategy.engine_options)
         self._strategy = strategy
+        # A text is generated once, however many replicas there could be.
         self._runner = FunctionRunner(self._function, *how, model, strategy.execute)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -243,7 +257,7 @@ class GenerateFunction:
     @property
     def outdated(self) -> bool:
         """Whether it is for another chip or other options than the strategy has now."""
-        return self._runner.outdated(self._strategy)
+        return self._runner._how[:2] != (self._strategy.target, self._strategy.options)
 
     @property
     def latest(self) -> Program | None:

@@ -14,12 +14,12 @@ import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.errors import DataError
-from ipu_keras.frontend import abstract, tfapi
+from ipu_keras.frontend import abstract, collectives, queues, tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced, trace
 from ipu_keras.keras.variables import VariableSync
 
-__all__ = ["Program", "Session", "Signature", "first_step"]
+__all__ = ["Program", "Session", "Signature", "last_step"]
 
 logger = logging.getLogger("ipu_keras")
 
@@ -35,6 +35,7 @@ class Program:
         executable: what ``compile_module`` made of it.
         engine_options: for ``executable.engine``.
         parallel: over how many chips it is spread.
+        iterations: of an execution, where the program itself says so.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class Program:
         executable: Any,
         engine_options: dict[str, Any] | None = None,
         parallel: Parallel | None = None,
+        iterations: int = 1,
     ) -> None:
+        self.iterations = iterations
         self.traced = traced
         self.executable = executable
         self.parallel = parallel or Parallel()
@@ -94,7 +97,12 @@ class Program:
         sync = self.sync
         try:
             sync.upload()
-            return dict(self.engine.run(self.feeds_of(leaves), repeat, turns))
+            specs = self.executable.program.header.get("queues", [])
+            arrays = queues.exchange(specs, lambda count: count * repeat, self.parallel.replicas) if specs else None
+            results = dict(self.engine.run(self.feeds_of(leaves), repeat, turns, arrays))
+            if arrays is not None:
+                queues.deliver(specs, arrays)
+            return results
         except OverflowError as error:
             sync.invalidate()
             raise DataError(f"{self.executable.name}: {error}. Cast the data to int32 or smaller values.") from error
@@ -217,6 +225,7 @@ class Session:
         if self._finish is not None:
             self._finish(traced)
         lowered = time.perf_counter()
+        parallel, iterations = _spread(traced.module, key[2])
         executable = compile_module(
             traced.module,
             target=self._target,
@@ -225,9 +234,9 @@ class Session:
             layers=names,
             name=self._name,
             execute=self._execute,
-            parallel=key[2],
+            parallel=parallel,
         )
-        program = Program(traced, executable, self._engine_options, key[2])
+        program = Program(traced, executable, self._engine_options, parallel, iterations)
         logger.info(
             "compiled %s in %.2f s (%.2f s of it tracing and lowering)",
             self._name,
@@ -252,12 +261,19 @@ class Session:
         return "other data: " + ("; ".join(changes) or describe(key[1]))
 
 
-def first_step(array: np.ndarray) -> Any:
-    """A result of the only step of an execution, as a tensor.
+def _spread(module: bytes, parallel: Parallel) -> tuple[Parallel, int]:
+    """How a module is spread: as it says itself, on as many replicas as there are IPUs for."""
+    return collectives.announced(module) or (parallel, 1)
+
+
+def last_step(array: np.ndarray, replicas: int = 1) -> Any:
+    """A result of the last step of an execution, as a tensor; of the last replica, if there are several.
 
     Args:
-        array: with a leading axis of steps.
+        array: with a leading axis of steps, and one of replicas if there are several.
+        replicas: how many there are.
     """
+    array = array[-1:] if replicas == 1 else array[-1, -1:]
     return tfapi.tensor_from(np.asarray(array[0], order="C"))  # not ascontiguousarray, which makes scalars vectors
 
 

@@ -21,7 +21,7 @@ from ipu_keras.keras.options import options_of
 from ipu_keras.keras.pipeline.query import announced, stages
 from ipu_keras.keras.steps import replica_count
 
-__all__ = ["by_replica", "in_order", "logs_of", "share_of", "shared", "traced_for"]
+__all__ = ["by_replica", "in_order", "logs_of", "share_of", "shared", "shows_own_logs", "traced_for"]
 
 
 def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
@@ -157,6 +157,18 @@ def logs_of(model: Any, parallel: Parallel) -> Callable[[np.ndarray], Any]:
         return tfapi.tensor_from(np.asarray(value, order="C"))
 
     return logs
+
+
+def shows_own_logs(model: Any) -> bool:
+    """Whether logs are put together from several steps or replicas, and not those of the last one.
+
+    Args:
+        model: made in the scope.
+    """
+    options, count = options_of(model), stages(model)
+    if count:
+        return options.accumulate_outfeed
+    return options.metric_reduction is not Reduction.NONE and _replicas(model, 0) > 1
 
 
 def _over_replicas(values: np.ndarray, method: Reduction) -> np.ndarray:

@@ -187,7 +187,9 @@ class IPUStrategy(tf.distribute.Strategy):
         except TypeError:
             runner = None
         if runner is None or runner.outdated(self):
-            runner = FunctionRunner(fn, self.target, self.options, self.engine_options, execute=self.execute)
+            runner = FunctionRunner(
+                fn, self.target, self.options, self.engine_options, execute=self.execute, ipus=self.ipus
+            )
             with contextlib.suppress(TypeError):
                 self._runners[key] = runner
         return runner(tuple(args), dict(kwargs or {}))

@@ -174,7 +174,8 @@ class _Function:
             while end < len(batches) and batches[end][1] == signature:
                 end += 1
             prepare(self._model, structure, signature)
-            parallel, repeat = self._shared(end - start)
+            # What is only compiled took one batch, for its shapes.
+            parallel, repeat = self._shared(end - start if self._model._ipu_strategy.execute else None)
             program = self._program(structure, signature, parallel)
             arrays = spread.by_replica(self._stack(batches[start:end], signature), parallel.replicas)
             done.append((program, program.run(arrays, repeat), repeat))

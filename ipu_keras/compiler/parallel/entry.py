@@ -39,7 +39,7 @@ from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.ir import Node, Value, check
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.fifo_model import CLEAR, COUNTER_BYTES, PUT, TAKE
-from ipu_runtime.program import COMPUTE, FOR, LABEL, NEXT, WINDOW, Program
+from ipu_runtime.program import BRANCH, COMPUTE, FOR, LABEL, NEXT, WINDOW, Program
 
 __all__ = ["ParallelEntry"]
 
@@ -220,6 +220,10 @@ class ParallelEntry(Entry):
             return
         use = next(u for u in self.routes[what].uses if u.stage == p)
         here = self._held(what, use.holder)
+        if isinstance(use, Keep) and (what, use.holder) not in self.arrived:
+            # Another shape of something that came to the stage is overwritten as soon as that is.
+            if not any(here.var in step.writes for step in self.bodies[use.holder]):
+                use = Queue(use.holder, p, self.schedule.in_flight(use.holder, p))
         if isinstance(use, Keep):
             here.var.carried |= self._position(p) < self._position(use.holder)
             ctx.located[param] = here
@@ -260,7 +264,8 @@ class ParallelEntry(Entry):
             self._fifo(ctx, PUT, use.depth, here, itemsize, (queue, ends))
         steps = self.bodies[use.holder]
         written = max((i for i, step in enumerate(steps) if var in step.writes), default=-1)
-        steps[written + 1 : written + 1] = put
+        behind = _behind(steps, written) + 1
+        steps[behind:behind] = put
         self.queues.append({"from": use.holder, "to": use.stage, "depth": use.depth, "bytes": int(queue.sizes.sum())})
         ctx.label = label
         return queue, ends
@@ -403,6 +408,23 @@ class ParallelEntry(Entry):
                 "queues": self.queues,
             },
         }
+
+
+def _behind(steps: list[RawStep], at: int) -> int:
+    """The last step of the loops and branches that a step is in, else the step itself."""
+    place = {step.mark: i for i, step in enumerate(steps) if step.mark is not None}
+    regions = [(i, place[step.loop[0]]) for i, step in enumerate(steps) if step.loop is not None]
+    for i, step in enumerate(steps):
+        if step.kind == BRANCH:
+            # A loop's branch goes to its end, a conditional's to its second side, which knows the end.
+            side = steps[place[step.groups[0].params[0]]]
+            if side.choice is not None:
+                regions.append((i, place[side.choice]))
+    while True:
+        further = max((end for begin, end in regions if begin <= at < end), default=at)
+        if further == at:
+            return at
+        at = further
 
 
 def _fill_zero(ctx: Context, here: Located, value: Value) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ipu_keras.errors import ConfigError
 
-__all__ = ["ACCUMULATE", "DEQUEUE", "ENQUEUE", "Parallel"]
+__all__ = ["ACCUMULATE", "DEQUEUE", "ENQUEUE", "PIPELINE", "Parallel"]
 
 ACCUMULATE = "ipu_keras.accumulate"
 """Target of the custom call whose operand is summed over an iteration's micro-batches; what follows it is done once."""
@@ -17,6 +17,9 @@ DEQUEUE, ENQUEUE = "ipu_keras.dequeue", "ipu_keras.enqueue"
 
 Their configuration is JSON: ``queue``, a number; ``leaf``, the tensor's number in the element; ``mode``, ``"in"``,
 ``"all"`` or ``"last"`` (only the last element of an execution is kept)."""
+
+PIPELINE = "ipu_keras.pipeline"
+"""Target of the custom call that says how the program around it is spread, as JSON; it does nothing itself."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from ipu_keras.compiler.parallel.spec import ACCUMULATE, DEQUEUE, ENQUEUE
+from ipu_keras.compiler.parallel.spec import ACCUMULATE, DEQUEUE, ENQUEUE, PIPELINE
 from ipu_keras.compiler.passes.builder import Builder, Rule
 from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_lu, rewrite_qr, rewrite_reflectors
 from ipu_keras.compiler.passes.ops import Ops
@@ -44,12 +44,26 @@ def rewrite_accumulate(b: Builder, node: Node) -> list[Value]:
 
 def rewrite_queue(b: Builder, node: Node) -> list[Value]:
     """One tensor of a queue's element that is taken, or put in."""
-    op = "dequeue" if node.attrs["target"] == DEQUEUE else "enqueue"
-    types = [(v.shape, v.dtype) for v in node.results]
-    return b.add_node(Node(op, node.inputs, types, json.loads(node.attrs["config"]), node.where, node.name))
+    config = json.loads(node.attrs["config"])
+    if node.attrs["target"] == DEQUEUE:
+        types = [(v.shape, v.dtype) for v in node.results]
+        return b.add_node(Node("dequeue", [], types, config, node.where, node.name))
+    b.add_node(Node("enqueue", node.inputs, [], config, node.where, node.name))
+    return [_token(b, node)]
+
+
+def _token(b: Builder, node: Node) -> Value:
+    """What the front end adds to a variable, so that TensorFlow keeps the call."""
+    return b.constant(0, node.results[0].dtype, node.where)
+
+
+def _gone(b: Builder, node: Node) -> list[Value]:
+    """Read by the front end already."""
+    return [_token(b, node)]
 
 
 CALLS: dict[str, Rule] = {
+    PIPELINE: _gone,
     DEQUEUE: rewrite_queue,
     ENQUEUE: rewrite_queue,
     ACCUMULATE: rewrite_accumulate,

@@ -109,7 +109,7 @@ def _check_stage_options(model: Any, kwargs: dict[str, Any], count: int) -> None
 def _own(base: type, name: str) -> bool:
     """Whether a class of the user's, and none of Keras's, has this function."""
     owner = next((c for c in base.__mro__ if name in vars(c)), None)
-    return owner is not None and not owner.__module__.startswith(("keras.", "keras_hub."))
+    return owner is not None and not owner.__module__.startswith(("keras.", "keras_hub.", "ipu_keras."))
 
 
 def _check_optimizer(model: Any) -> None:
