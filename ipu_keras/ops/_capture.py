@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.keras.adapter import current_tracer
 from ipu_keras.ops._refusals import NotOnIPUError
 
 __all__ = ["GradientCaptureContext", "GradientCaptureTape", "record", "take"]
@@ -111,12 +112,19 @@ def place() -> tuple[dict[str, Any], Any]:
 
 
 def take() -> dict[str, Any]:
-    """The gradients that the step has captured so far outside any context; they are kept no longer."""
+    """The gradients that the step has captured so far outside any context, by tag; they are kept no longer.
+
+    Over several micro-batches and replicas they are reduced as the weights' gradients are.
+    """
     graph = _graph()
     store = _eager if graph is None else _graphs.get(graph, {})
     found = dict(store)
     store.clear()
-    return found
+    tracer = current_tracer()
+    if tracer is None or tracer.gradients is None:
+        return found
+    reduced: dict[str, Any] = tf.nest.map_structure(tracer.gradients.reduce, found)
+    return reduced
 
 
 def _graph() -> Any:

@@ -1,23 +1,40 @@
-"""The device's seed: where operations without a seed of their own get their random numbers from."""
+"""The device's seed: where operations and layers without a seed of their own get their random numbers from."""
 
 from __future__ import annotations
 
+import itertools
 import random
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-__all__ = ["next_seed", "reset"]
+from ipu_keras.keras.adapter import current_tracer
 
-_state: list[Any] = []  # the variable, once something has asked for it
+__all__ = ["draw", "generator", "next_seed", "reset"]
+
+_variables: dict[str, Any] = {}
+_generators: weakref.WeakSet[Any] = weakref.WeakSet()
+_numbers: list[Iterator[int]] = [itertools.count(1)]
 
 
-def _variable() -> Any:
-    if not _state:
+def _variable(name: str, start: list[int]) -> Any:
+    if name not in _variables:
         with tf.init_scope():  # the first to ask may be a function that is being traced
-            start = tf.constant([random.getrandbits(31), 0], tf.int32)
-            _state.append(tf.Variable(start, trainable=False, name="ipu_seed"))
-    return _state[0]
+            _variables[name] = tf.Variable(tf.constant(start, tf.int32), trainable=False, name=name)
+    return _variables[name]
+
+
+def _key() -> Any:
+    """What tells one seeding of the device from another; a step only reads it."""
+    return _variable("ipu_seed", [random.getrandbits(31), 0])
+
+
+def _counter() -> Any:
+    """How often operations without a state of their own have drawn."""
+    return _variable("ipu_seed_counter", [0, 0])
 
 
 def next_seed() -> Any:
@@ -26,15 +43,35 @@ def next_seed() -> Any:
     Example:
         >>> tf.random.stateless_uniform((2,), seed=next_seed())
     """
-    return (
-        _variable().assign_add([0, 1]).read_value()
-        if tf.executing_eagerly()
-        else tf.identity(_variable().assign_add([0, 1]))
-    )
+    count = tf.identity(_counter().assign_add([0, 1]))
+    tracer = current_tracer()
+    if tracer is not None and tracer.gradients is not None:
+        count = tf.bitcast(tracer.gradients.seed(tf.bitcast(count, tf.uint32)), tf.int32)
+    return tf.bitwise.bitwise_xor(count, _key())
+
+
+def generator() -> Any:
+    """A layer's own source of seeds, of Keras's kind, so that layers in different stages share no state.
+
+    Example:
+        >>> self.seed_generator = generator()
+    """
+    made = keras.random.SeedGenerator(next(_numbers[0]))
+    _generators.add(made)
+    return made
+
+
+def draw(source: Any) -> Any:
+    """The next seed of a layer's source, as a tensor of two int32.
+
+    Args:
+        source: of `generator`.
+    """
+    return tf.bitwise.bitwise_xor(tf.cast(source.next(), tf.int32), _key())
 
 
 def reset(seed: int) -> None:
-    """Starts the random numbers of the device again.
+    """Starts the random numbers of the device again, those of layers too; layers that are made next count from one.
 
     Args:
         seed: the same seed gives the same numbers; any integer, of which 32 bits count.
@@ -43,4 +80,8 @@ def reset(seed: int) -> None:
         >>> reset(7)
     """
     low = int(seed) & 0xFFFFFFFF
-    _variable().assign([low - (1 << 32) if low >= 1 << 31 else low, 0])
+    _key().assign([low - (1 << 32) if low >= 1 << 31 else low, 0])
+    _counter().assign([0, 0])
+    _numbers[0] = itertools.count(1)
+    for made in list(_generators):
+        made.state.assign([int(made.state.numpy()[0]), 0])

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.ops import nn_ops
+from ipu_keras.ops import _seeds, nn_ops
 from ipu_keras.ops._refusals import ArgumentError, ArgumentTypeError
 from ipu_keras.ops.rand_ops import dropout as drop
 
@@ -116,6 +116,7 @@ class Recurrent(keras.layers.Layer):
         self.bias_initializer = _seeded(bias_initializer, None if seed is None else seed + 2)
         self.dropout = dropout
         self.dropout_seed = None if dropout_seed is None else [int(s) for s in np.asarray(dropout_seed)]
+        self.seed_generator = _seeds.generator() if dropout and dropout_seed is None else None
         self.return_sequences = return_sequences
         self.return_state = return_state
         self.stateful = stateful
@@ -189,7 +190,8 @@ class Recurrent(keras.layers.Layer):
         if x.shape[0] is None:
             raise ArgumentError(f"{type(self).__name__}: the number of times must be known; {inputs.shape}.")
         if training and self.dropout:
-            x = drop(x, self.dropout, (1, None, None), self.dropout_seed)
+            seed = _seeds.draw(self.seed_generator) if self.dropout_seed is None else self.dropout_seed
+            x = drop(x, self.dropout, (1, None, None), seed)
         states = self.run(x, self._first_states(x, initial_state))
         last = [state[-1] for state in states]
         if self.stateful:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from ipu_keras.ops import _seeds
 from ipu_keras.ops._refusals import ArgumentError
 from ipu_keras.ops.rand_ops import dropout
 
@@ -42,6 +43,7 @@ class Dropout(keras.layers.Layer):
         self.noise_shape = noise_shape
         self.seed = None if seed is None else [int(s) for s in np.asarray(seed)]
         self.ref = ref
+        self.seed_generator = _seeds.generator() if seed is None else None
         self.supports_masking = True
         self.built = True
 
@@ -54,7 +56,8 @@ class Dropout(keras.layers.Layer):
         """
         if not training or self.rate == 0:
             return inputs
-        return dropout(inputs, self.rate, self.noise_shape, self.seed, ref=self.ref)
+        seed = _seeds.draw(self.seed_generator) if self.seed is None else self.seed
+        return dropout(inputs, self.rate, self.noise_shape, seed, ref=self.ref)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The input's shape.

@@ -127,6 +127,7 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
         if not 0 <= lpf_alpha <= 1:
             raise ArgumentError(f"ALSOptimizer: lpf_alpha is {lpf_alpha}; it must be in [0, 1].")
         super().__init__(opt, initial_scale=float(initial_loss_scaling_factor), name=name)
+        object.__setattr__(self, "_captured", None)  # from apply_gradients to apply; Keras would track what is in it
         self._initial_loss_scaling_factor = initial_loss_scaling_factor
         self._update_frequency = update_frequency
         self._increase_factor = increase_factor
@@ -227,7 +228,8 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
         """
         del global_step, name
         grads, weights = zip(*grads_and_vars)
-        self._apply(list(grads), list(weights), captured_grads)
+        object.__setattr__(self, "_captured", captured_grads)
+        self.apply(list(grads), list(weights))
         return self.iterations
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
@@ -237,17 +239,15 @@ class ALSOptimizer(keras.optimizers.LossScaleOptimizer):
             grads: a tensor for each weight, or None.
             trainable_variables: the weights; None for those that the optimizer was built with.
         """
-        self._apply(list(grads), trainable_variables, None)
-
-    def _apply(self, grads: list[Any], weights: Any, captured: Any) -> None:
+        grads, captured = list(grads), self._captured
+        object.__setattr__(self, "_captured", None)
         if not self.built:
-            self.build(weights)
+            self.build(trainable_variables)
         scale = self.loss_scaling_factor
-        counted = [] if self.captured_grads_only else grads
         captured = _capture.take() if captured is None else captured
-        counted = [*counted, *tf.nest.flatten(captured)]
+        counted = [*([] if self.captured_grads_only else grads), *tf.nest.flatten(captured)]
         new = self._count([_values(g) for g in counted if g is not None])
-        self._step(grads, weights, scale)
+        self._step(grads, trainable_variables, scale)
         self._update(scale, new)
 
     def _step(self, grads: list[Any], weights: Any, scale: Any) -> None:
