@@ -40,13 +40,50 @@ __all__ = [
     "rerun",
 ]
 
-_MODULES = ("config", "errors", "hlo", "jax", "target")
+_MODULES = (
+    "config",
+    "errors",
+    "gradient_accumulation",
+    "hlo",
+    "ipu_infeed_queue",
+    "ipu_outfeed_queue",
+    "ipu_strategy",
+    "jax",
+    "keras",
+    "loops",
+    "ops",
+    "optimizers",
+    "pipelining",
+    "pipelining_ops",
+    "scopes",
+    "target",
+    "utils",
+)
+_OPS = (
+    "all_to_all_op",
+    "control_flow_ops",
+    "cross_replica_ops",
+    "embedding_ops",
+    "functional_ops",
+    "grad_util_ops",
+    "image_ops",
+    "math_ops",
+    "nn_ops",
+    "rand_ops",
+    "reduce_scatter_op",
+    "replication_ops",
+    "slicing_ops",
+    "statistics_ops",
+    "within_replica_ops",
+)
+"""Modules of `ipu_keras.ops` that are also attributes of the package, as IPU users know them."""
 _NAMES = {
     "IPUStrategy": "ipu_keras.keras.strategy",
     "IPUStrategyV1": "ipu_keras.keras.strategy",
     "analyse": "ipu_keras.keras.analyse",
     "compare": "ipu_keras.debug",
     "executable": "ipu_keras.keras.programs",
+    "outlined_function": "ipu_keras.ops.functional_ops",
     "rerun": "ipu_keras.debug",
 }
 
@@ -58,8 +95,10 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return importlib.import_module(f"ipu_keras.{name}")
+    if name in _OPS:
+        return importlib.import_module(f"ipu_keras.ops.{name}")
     raise AttributeError(f"module 'ipu_keras' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_NAMES, *_MODULES, *_OPS})

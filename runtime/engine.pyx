@@ -92,6 +92,7 @@ cdef struct Slot:
     size_t bytes            # of one replica's value
     long micro              # values of one iteration: its micro-batches, or 1
     long queue              # elements of a queue; 0 for a feed or output
+    char *later             # of a state in streaming memory, from the second iteration on: the array that it leaves to
     bint last               # a queue that keeps its last element only
 
 
@@ -152,7 +153,7 @@ cdef class Engine:
     cdef Scratch *scratches
     cdef barrier_t barrier
     cdef object keep, watches
-    cdef dict states, feeds, outputs, queues
+    cdef dict states, feeds, outputs, queues, remote
 
     def __cinit__(self, program, threads=None, strict=None):
         self.arena = NULL
@@ -192,6 +193,7 @@ cdef class Engine:
         self.states = {int(s["param"]): s for s in header["states"]}
         self.feeds = {int(s["param"]): s for s in header["feeds"]}
         self.outputs = {int(s["output"]): s for s in header["outputs"]}
+        self.remote = {int(s["param"]): None for s in header["states"] if "remote" in s}
         self.queues = {int(s["slot"]): s for s in header.get("queues", ())}
         self.watches = []
         if strict:
@@ -280,6 +282,10 @@ cdef class Engine:
         """
         spec = self.states[param]
         array = self._host(array, spec, spec["shape"], f"state {param}")
+        if param in self.remote:
+            # Streaming memory is the host's: the array itself, where each replica does not have its own.
+            self.remote[param] = array if self.replicas == 1 else np.stack([array] * self.replicas)
+            return
         for r in range(self.replicas):
             self._transfer(spec["write"], array, True, r)
 
@@ -291,6 +297,9 @@ cdef class Engine:
             replica: whose; default the last one's.
         """
         spec = self.states[param]
+        if param in self.remote:
+            held = self.remote[param]
+            return held if self.replicas == 1 else held[replica]
         out = np.empty(spec["shape"], NUMPY[spec["dtype"]])
         self._transfer(spec["read"], out, False, range(self.replicas)[replica])
         return out
@@ -413,6 +422,15 @@ cdef class Engine:
             array = np.empty(self._shape(spec, repeat), NUMPY[spec["dtype"]])
             results[index] = array
             self._slot(spec, array)
+        for param, array in self.remote.items():
+            spec = self.states[param]
+            if array is None:
+                array = np.zeros((*[self.replicas] * (self.replicas > 1), *spec["shape"]), NUMPY[spec["dtype"]])
+            left = np.empty_like(array) if spec["updated"] and repeat else array
+            held += [array, left]
+            self._slot({**spec, "slot": spec["remote"]}, array)
+            self.slots[<int>spec["remote"]].later = <char *><size_t>left.ctypes.data
+            self.remote[param] = left
         if set(queues) != set(self.queues):
             raise ValueError(f"arrays for the queues {sorted(queues)}, the program has {sorted(self.queues)}")
         for slot, spec in self.queues.items():
@@ -434,7 +452,7 @@ cdef class Engine:
     cdef _slot(self, spec, array):
         cdef Slot *slot = &self.slots[<int>spec["slot"]]
         slot.base = <char *><size_t>array.ctypes.data
-        slot.micro, slot.queue = spec.get("micro", 1), 0
+        slot.micro, slot.queue, slot.later = spec.get("micro", 1), 0, NULL
         slot.bytes = array.itemsize * int(np.prod(spec["shape"], dtype=np.int64))
 
     cdef int _run_threads(self, long repeat) except -1:
@@ -644,6 +662,15 @@ cdef class Engine:
             run_copy(g, lo, hi, arena, self.stride, arena, self.stride)
         else:
             slot = &self.slots[g.params[2]]
+            if slot.later != NULL:
+                # In place but for the first time: what the host's variables hold must not change before the end.
+                host = slot.base if kind == STREAM_IN and place.iteration == 0 else slot.later
+                host += slot.bytes * replica
+                if kind == STREAM_IN:
+                    run_copy(g, lo, hi, host, 0, arena, self.stride)
+                else:
+                    run_copy(g, lo, hi, arena, self.stride, host, 0)
+                return
             if slot.queue == 0:
                 index = place.iteration * slot.micro + (place.micro if slot.micro > 1 else 0)
             elif slot.last:

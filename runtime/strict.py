@@ -104,7 +104,7 @@ class Watch:
         self.written_bytes = np.zeros(len(arena), bool)
         kinds = program.steps[:, 0]
         self.kind_of = {g: int(kinds[i]) for i, s in enumerate(program.steps) for g in range(int(s[1]), int(s[2]))}
-        for state in [*program.header["states"]]:
+        for state in [s for s in program.header["states"] if "write" in s]:
             self.kind_of.update({g: STREAM_IN for g in range(*state["write"])})
         for constant in program.header["constants"]:
             self.kind_of.update({g: STREAM_IN for g in range(*constant["groups"])})

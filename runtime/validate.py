@@ -102,6 +102,7 @@ def _header(program: Program) -> None:
         _need(entry["dtype"] in DTYPE_NUMBER, "a queue's dtype")
         _need(all(isinstance(n, int) and n >= 0 for n in entry["shape"]), "a queue's shape")
     slots = [entry["slot"] for kind in ("feeds", "outputs", "queues") for entry in header.get(kind, [])]
+    slots += [entry["remote"] for entry in header["states"] if "remote" in entry]
     _need(sorted(slots) == list(range(header["slots"])), "every slot belongs to one feed or output")
     _need(all(isinstance(t, str) for t in header["labels"]), "labels are texts")
 
@@ -140,6 +141,7 @@ def _host_sizes(program: Program) -> dict[int, int]:
     for kind in ("feeds", "outputs", "queues"):
         for entry in program.header.get(kind, []):
             sizes[entry["slot"]] = _bytes(entry)
+    sizes.update({entry["remote"]: _bytes(entry) for entry in program.header["states"] if "remote" in entry})
     return sizes
 
 
@@ -156,6 +158,7 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
     kinds: dict[int, tuple[int, int]] = {}
     inputs = {f["slot"] for f in program.header["feeds"]}
     inputs |= {q["slot"] for q in program.header.get("queues", []) if q["mode"] == "in"}
+    remote = {s["remote"] for s in program.header["states"] if "remote" in s}
     depth, turning, at = 0, -1, 0
     kinds_of = program.steps[:, 0]
     # Before, in or behind which loop over iterations or slots.
@@ -184,12 +187,15 @@ def _steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, int]]
             size = -1
             if kind in (STREAM_IN, STREAM_OUT):
                 slot = int(program.group(group).params[2])
-                _need(slot in host and (slot in inputs) == (kind == STREAM_IN), f"group {group}: slot {slot}")
+                right = slot in remote or (slot in inputs) == (kind == STREAM_IN)
+                _need(slot in host and right, f"group {group}: slot {slot}")
                 size = host[slot]
             kinds[group] = (kind, size)
     _need(depth == 0 and turning < 0, "a loop is not closed")
     _need(len(program.header["group_labels"]) >= at, "a group has no label")
     for state in program.header["states"]:
+        if "remote" in state:
+            continue
         for name, kind in (("write", STREAM_IN), ("read", STREAM_OUT)):
             for group in _range(state[name], len(program.groups)):
                 kinds[group] = (kind, _bytes(state))

@@ -204,9 +204,16 @@ class Entry:
         return {}
 
     def _states(self, asm: Assembler) -> list[dict[str, Any]]:
-        states = []
+        states: list[dict[str, Any]] = []
+        remote: dict[int, int] = getattr(self, "remote", {})
         for param, output in self.state.items():
             value = self.graph.params[param]
+            if param in remote:
+                kind = {"shape": list(value.shape), "dtype": value.dtype}
+                states.append(
+                    {"param": param, **kind, "remote": remote[param], "updated": output is not None, "internal": False}
+                )
+                continue
             here = self.ctx.place(value)
             write = asm.group(from_host(host_rows(here.layout), here.var, value.itemsize, 0))
             read = asm.group(to_host(here, value.itemsize, 0))

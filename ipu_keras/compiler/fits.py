@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipu_keras.profile.memory import EXECUTABLE, MemoryReport, bytes_on_tile, largest_on_tile, memory_report
 from ipu_runtime.program import Program
 
-__all__ = ["advice", "check_memory", "overflow_text"]
+__all__ = ["advice", "check_memory", "overflow_text", "place"]
 
 
 def check_memory(program: Program, allow_out_of_memory: bool = False, report: MemoryReport | None = None) -> None:
@@ -35,6 +35,17 @@ def check_memory(program: Program, allow_out_of_memory: bool = False, report: Me
     raise errors.IPUOutOfMemoryError(overflow_text(program, report), tile=tile, have=have, need=need, report=report)
 
 
+def place(program: Program, tile: int) -> str:
+    """A tile in words: with its chip, where there are several.
+
+    Args:
+        program: any.
+        tile: its number in the program.
+    """
+    per_chip = program.tile_count // program.ipus
+    return f"tile {tile}" if program.ipus == 1 else f"tile {tile % per_chip} of IPU {tile // per_chip}"
+
+
 def overflow_text(program: Program, report: MemoryReport) -> str:
     """What overflows, by how much, with what the fullest tile is full of, and what would help.
 
@@ -47,9 +58,9 @@ def overflow_text(program: Program, report: MemoryReport) -> str:
     tile, have, need = report.fullest_tile, report.limit, report.max_tile_bytes
     over = int((report.by_tile > report.limit).sum())
     lines = [
-        f"{program.header['name']} does not fit {program.header['target']['name']}: tile {tile} needs {need:,} bytes "
+        f"{program.header['name']} does not fit {program.header['target']['name']}: {place(program, tile)} needs {need:,} bytes "
         f"and has {have:,} ({need - have:,} too many; {over} of {len(report.by_tile)} tiles overflow).",
-        f"Largest on tile {tile} when it is fullest:",
+        f"Largest on {place(program, tile)} when it is fullest:",
     ]
     for tensor in largest_on_tile(program, tile):
         layer = f" of layer {tensor.layer}" if tensor.layer else ""
@@ -72,7 +83,7 @@ def too_much_code(program: Program, report: MemoryReport) -> str:
     need = int(code[tile])
     parts = ", ".join(f"{name} {int(report.fixed[name][tile]):,}" for name in EXECUTABLE if report.fixed[name][tile])
     return (
-        f"The instructions of {program.header['name']} do not fit {program.header['target']['name']}: tile {tile} "
+        f"The instructions of {program.header['name']} do not fit {program.header['target']['name']}: {place(program, tile)} "
         f"needs {need:,} executable bytes and has {have:,} ({need - have:,} too many; {over} of {len(code)} tiles "
         f"overflow).\n  {parts}\n"
         "Code grows with the program's steps and with the pieces that exchanges move: fewer or wider layers, a smaller "
@@ -107,4 +118,4 @@ def advice(program: Program, report: MemoryReport) -> str:
             "Most of it is temporary: a smaller batch, a smaller available_memory_proportion, or a target with more "
             "memory would help."
         )
-    return f"Of tile {tile}: {shares}. {help_}"
+    return f"Of {place(program, tile)}: {shares}. {help_}"

@@ -20,6 +20,7 @@ _FP, _MATH = "floating_point_behaviour", "optimizations.math"
 _REPLICAS, _BATCH_NORM = "experimental.multi_replica_distribution", "norms.experimental"
 
 _ACTING: list[tuple[str, Any, Any, int, str]] = [
+    ("allow_recompute", bool, False, 1, "pipelines compute activations again in the backward pass"),
     (
         "compilation_poplar_options",
         dict[str, str],
@@ -43,7 +44,6 @@ _ACTING: list[tuple[str, Any, Any, int, str]] = [
 ]
 
 _ACCEPTED: list[tuple[str, Any, Any, int, str]] = [
-    ("allow_recompute", bool, False, 1, "compute activations again in the backward pass"),
     ("selection_order", SelectionOrder, SelectionOrder.AUTO, 2, "order of the chips of a device of several"),
     ("serialization_output_folder", str, "", 3, 'directory to write executables to; "" for none'),
     ("gcl_poplar_options", dict, {}, 3, "options of collectives"),

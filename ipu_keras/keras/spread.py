@@ -17,7 +17,7 @@ from ipu_keras.frontend.layers import LayerNames, stage_token
 from ipu_keras.keras import adapter
 from ipu_keras.keras.data import Share
 from ipu_keras.keras.metric_reduction import ReplicatedMetricReductionMethod as Reduction
-from ipu_keras.keras.options import options_of
+from ipu_keras.keras.options import ModelOptions, options_of
 from ipu_keras.keras.pipeline.query import announced, stages
 from ipu_keras.keras.steps import replica_count
 
@@ -59,6 +59,8 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
         device_mapping=(options.device_mapping or ()) if count else (),
         schedule=int(options.schedule) if count else 0,
         training=train,
+        recompute=count > 0 and train and model._ipu_strategy.allow_recompute,
+        offload=train and bool(_kwargs(options, count > 0).get("offload_weight_update_variables")),
     )
     return spec, 1 if batches is None else batches // (micro * replicas)
 
@@ -102,7 +104,7 @@ def traced_for(model: Any, parallel: Parallel, names: LayerNames) -> Iterator[An
         names: filled with the layers' names.
     """
     options = options_of(model)
-    kwargs = options.pipeline_kwargs if parallel.pipelined else options.accumulation_kwargs
+    kwargs = _kwargs(options, parallel.pipelined)
     gradients = Gradients(
         accumulate=parallel.in_parts and parallel.training,
         method=options.reduction_method.name,
@@ -112,6 +114,11 @@ def traced_for(model: Any, parallel: Parallel, names: LayerNames) -> Iterator[An
     in_stage = announced(model, lambda stage: tf.name_scope(stage_token(stage)))
     with in_stage, adapter.trace_scopes(names, model, gradients) as tracer:
         yield tracer
+
+
+def _kwargs(options: ModelOptions, pipelined: bool) -> dict[str, Any]:
+    """Further arguments of the pipeline, or of the accumulating optimizer."""
+    return options.pipeline_kwargs if pipelined else options.accumulation_kwargs
 
 
 def by_replica(arrays: list[Any], replicas: int) -> list[Any]:

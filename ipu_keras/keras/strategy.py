@@ -120,6 +120,12 @@ class IPUStrategy(tf.distribute.Strategy):
         return configured.ipus if configured is not None else 1
 
     @property
+    def allow_recompute(self) -> bool:
+        """Whether pipelines may work activations out again (`IPUConfig.allow_recompute`)."""
+        configured = system.current()
+        return configured is not None and bool(configured.config.allow_recompute)
+
+    @property
     def options(self) -> dict[str, Any] | None:
         """Options of the compiler: the strategy's own; without a target of its own over the configured system's."""
         configured = system.current() if self._target is None else None

@@ -277,7 +277,7 @@ def how(model: Any) -> tuple[Any, ...]:
         model: made in the scope.
     """
     strategy = model._ipu_strategy
-    return strategy.target, strategy.options, strategy.ipus, options.version(model)
+    return strategy.target, strategy.options, strategy.ipus, strategy.allow_recompute, options.version(model)
 
 
 def make_function(model: Any, kind: str) -> Callable[..., Any]:

@@ -231,9 +231,14 @@ def _collective(groups: Groups, members: range) -> StepCycles:
 
 
 def _stream(program: Program, rates: Any, groups: list[GroupView], kind: int) -> StepCycles:
-    """Host streams: external sync, then the host link's rate (hardware.md 1.6, 7) [unvalidated]."""
+    """Streams of the host or of streaming memory: external sync, then the rate (hardware.md 1.6, 7) [unvalidated]."""
     sizes = [float((copy_model.elements(g) * int(g.params[1])).sum()) for g in groups]
-    cycles = int(np.ceil(sum(sizes) / rates.host_bytes_per_second * rates.clock_hz))
+    remote = {s["remote"] for s in program.header["states"] if "remote" in s}
+    speeds = [
+        rates.streaming_bytes_per_second if int(g.params[2]) in remote else rates.host_bytes_per_second for g in groups
+    ]
+    seconds = sum(size / speed for size, speed in zip(sizes, speeds, strict=True))
+    cycles = int(np.ceil(seconds * rates.clock_hz))
     total = cycles + rates.host_fixed_cycles
     tiles = np.unique(np.concatenate([np.broadcast_to(g.col(1 if kind == STREAM_IN else 0), g.rows) for g in groups]))
     active = len(tiles)

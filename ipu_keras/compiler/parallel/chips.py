@@ -28,10 +28,17 @@ def spread_over_chips(graph: Graph, known: dict[Value, int], homes: dict[int, Va
     """
     chip = dict(known)
     free = _free(graph)
+    bound = [node for node in graph.nodes if node not in free]
     for _ in range(3):
-        for node in graph.nodes:
-            if node not in free:
-                _settle(node, chip)
+        for node in bound:
+            _settle(node, chip)
+        for node in reversed(bound):
+            # What a state is scaled by first says nothing: where the result is wanted, the state is, too.
+            at = next((chip[v] for v in node.results if v in chip and v.size > 1), None)
+            if at is not None:
+                for value in node.inputs:
+                    if value.size > 1 and value.node not in free:
+                        chip.setdefault(value, at)
     for node in graph.nodes:
         if node not in free:
             for value in [*node.inputs, *node.results]:
@@ -58,13 +65,12 @@ def _settle(node: Node, chip: dict[Value, int]) -> None:
     if not placed:
         return
     at = chip[max(placed, key=lambda v: v.size)]
-    arrays = [v for v in node.inputs if v.size > 1 and v not in chip]
+    arrays = [v for v in node.inputs if v.size > 1 and v not in chip and v.node.op != "constant"]
     if any(v.size > 1 for v in placed) or not arrays:
         for value in node.results:
             chip[value] = at
         for value in arrays:
-            if value.node.op == "parameter":
-                chip[value] = at
+            chip[value] = at
 
 
 def _link(graph: Graph, chip: dict[Value, int], free: set[Node], homes: dict[int, Value]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_keras.compiler.parallel.stages import FREE, Parts
 from ipu_keras.errors import UnsupportedError
-from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
+from ipu_keras.graph.ir import DTYPES, Graph, Node, Value, has_effects
 
 __all__ = ["ACC", "COUNT", "CROSS", "FEED", "STATE", "STREAM", "Cut", "End", "Part", "cut"]
 
@@ -54,7 +54,9 @@ class Cut:
     users: dict[Value, list[int]]
 
 
-def cut(graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int) -> Cut:
+def cut(
+    graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int, twins: dict[int, int] | None = None
+) -> Cut:
     """Cut a graph.
 
     Args:
@@ -62,16 +64,19 @@ def cut(graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches:
         parts: which part each node belongs to.
         state: entry parameter -> output that is its new value (None: it is only read).
         micro_batches: of an iteration.
+        twins: backward stage -> the forward stage whose values it works out again.
 
     Raises:
         UnsupportedError: the weight update uses a value of a single micro-batch.
     """
-    return _Cutter(graph, parts, state, micro_batches).run()
+    return _Cutter(graph, parts, state, micro_batches, twins or {}).run()
 
 
 class _Cutter:
-    def __init__(self, graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int) -> None:
-        self.graph, self.parts, self.state, self.count = graph, parts, state, micro_batches
+    def __init__(
+        self, graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int, twins: dict[int, int]
+    ) -> None:
+        self.graph, self.parts, self.state, self.count, self.twins = graph, parts, state, micro_batches, twins
         self.index = {value: i for i, value in enumerate(graph.params)}
         self.outs = self._owners()
         self.made: dict[Value, int] = {}
@@ -113,10 +118,34 @@ class _Cutter:
         """The nodes of a part: its own, and the free ones that they need."""
         want = {n for n in self.graph.nodes if self.parts.of[n] == p}
         want.update(self.graph.outputs[o].node for o in self.outs.get(p, ()))
+        again = self._again(p)
         for node in reversed(self.graph.nodes):
             if node in want:
-                want.update(v.node for v in node.inputs if self.parts.of.get(v.node) == FREE)
-        return {n for n in want if self.parts.of.get(n) in (p, FREE)}
+                want.update(v.node for v in node.inputs if self.parts.of.get(v.node) == FREE or v.node in again)
+        return {n for n in want if self.parts.of.get(n) in (p, FREE) or n in again}
+
+    def _again(self, p: int) -> set[Node]:
+        """What a backward stage may work out once more: its forward stage's nodes, but for random numbers.
+
+        What is drawn from a state that micro-batches change cannot be drawn again: it waits in a queue. What follows from
+        nothing else (a mask) waits in its place, as it is smaller.
+        """
+        twin = self.twins.get(p)
+        if twin is None:
+            return set()
+        kept: set[Node] = set()
+        found: set[Node] = set()
+        for node in self.graph.nodes:
+            if node.op == "accumulate" or has_effects(node):
+                kept.add(node)
+                continue
+            own = [v for v in node.inputs if v not in self.parts.steady and self.parts.of.get(v.node) != FREE]
+            states = [v for v in own if v in self.index and self.index[v] in self.state]
+            if states or (own and all(v.node in kept for v in own)):
+                kept.add(node)
+            elif self.parts.of[node] == twin:
+                found.add(node)
+        return found
 
     def _part(self, p: int, nodes: set[Node]) -> tuple[Part, dict[Value, Value]]:
         part, env = Part(Graph(f"{self.graph.name} part {p}")), {}

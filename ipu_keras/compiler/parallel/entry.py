@@ -26,8 +26,9 @@ from ipu_keras.compiler.entry import Entry
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
 from ipu_keras.compiler.lower.context import Context
-from ipu_keras.compiler.lower.parts import Located, Mark, Offset, RawGroup, RawStep, Var
+from ipu_keras.compiler.lower.parts import Located, Mark, Offset, RawGroup, RawStep, Var, host_rows
 from ipu_keras.compiler.lower.scope import Scope, write_back
+from ipu_keras.compiler.lower.streams import from_host, to_host
 from ipu_keras.compiler.move import plan_move
 from ipu_keras.compiler.parallel.chips import LINK, spread_over_chips
 from ipu_keras.compiler.parallel.cut import ACC, COUNT, CROSS, FEED, STATE, STREAM, Cut, Part, cut
@@ -35,13 +36,17 @@ from ipu_keras.compiler.parallel.queues import Keep, Queue, plan_route
 from ipu_keras.compiler.parallel.schedule import NAMES, Schedule
 from ipu_keras.compiler.parallel.stages import assign
 from ipu_keras.compiler.passes.fuse import fuse
+from ipu_keras.compiler.passes.generator import GENERATOR
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.ir import Node, Value, check
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.fifo_model import CLEAR, COUNTER_BYTES, PUT, TAKE
-from ipu_runtime.program import BRANCH, COMPUTE, FOR, LABEL, NEXT, WINDOW, Program
+from ipu_runtime.program import BRANCH, COMPUTE, FOR, LABEL, NEXT, STREAM_IN, STREAM_OUT, WINDOW, Program
 
 __all__ = ["ParallelEntry"]
+
+REMOTE_BYTES = 128
+"""A smaller state stays on the tiles. Source: api.md 2.2, optimizations.minimum_remote_tensor_size."""
 
 SMALL_BYTES = 4096
 """A state that stages only read may be wanted on several chips if it is not larger: each gets a copy in each "
@@ -58,7 +63,9 @@ class ParallelEntry(Entry):
         schedule.check(spec.micro_batches)
         variables = {i: self._variable_label(i).split("|")[-1] for i in self.state}
         parts = assign(self.graph, spec, schedule, self.names, self.state, variables)
-        self.cut = cut(self.graph, parts, self.state, spec.micro_batches)
+        twins = schedule.twins() if spec.recompute else {}
+        self.cut = cut(self.graph, parts, self.state, spec.micro_batches, twins)
+        self.remote: dict[int, int] = {}  # state in streaming memory -> host slot
         self.chips: dict[int, int] = {}  # state -> chip
         self.sums: dict[Any, tuple[Value, int]] = {}  # accumulated value -> (its parameter, chip)
         self.copies: dict[tuple[int, int], Value] = {}  # small state on another chip
@@ -79,7 +86,8 @@ class ParallelEntry(Entry):
         self.stage_slots = ctx.slots
         update = self._update(self.cut.parts[-1])
         for i in self.state:
-            ctx.place(self.graph.params[i])
+            if i not in self.remote:
+                ctx.place(self.graph.params[i])
         self._clear_sums()
         for queue in ctx.queues:
             # Those of stages run for each micro-batch.
@@ -363,31 +371,65 @@ class ParallelEntry(Entry):
         chip = spread_over_chips(graph, known, homes)
         for param, end in zip(graph.params, part.inputs, strict=True):
             if end.kind == STATE:
+                alone = end.what not in self.chips
                 self.chips.setdefault(end.what, chip[param])
-                ctx.lazy[param] = self._at(self.graph.params[end.what])
+                if self.spec.offload and alone and param.nbytes >= REMOTE_BYTES and param.node.name != GENERATOR:
+                    ctx.lazy[param] = self._fetch(end.what, param)
+                else:
+                    ctx.lazy[param] = self._at(self.graph.params[end.what])
             else:
                 ctx.located[param] = ctx.place(self.sums[end.what][0])
         graph = fuse(graph)
         check(graph)
         updates: dict[Value, Value] = {}
+        leaving: dict[Value, int] = {}
         for value, end in zip(graph.outputs, part.outputs, strict=True):
             if end.kind == STATE and end.what in by_state and value is not by_state[end.what]:
                 updates.setdefault(value, by_state[end.what])
+                if end.what in self.remote:
+                    leaving[value] = end.what
         steps: list[RawStep] = []
         ctx.graph = graph
         with ctx.into(steps):
-            Scope(ctx, graph, updates, _on_chips(graph, chip)).run()
+            Scope(ctx, graph, updates, _on_chips(graph, chip, lambda node: self._leave(node, leaving))).run()
             back = []
             for value, end in zip(graph.outputs, part.outputs, strict=True):
                 if end.kind == STREAM:
                     self.outputs.append(self._output(end.what, value))
-                else:
+                elif end.what not in self.remote:
                     self.chips.setdefault(end.what, chip.get(value, 0))
                     back.append((by_state.get(end.what, self.graph.params[end.what]), value))
             ctx.label = ctx.at("|variable|new values")
             write_back(ctx, back)
         ctx.chip = 0
         return steps
+
+    def _fetch(self, index: int, param: Value) -> Callable[[Layout], Located]:
+        """A maker for a state that comes from streaming memory when the update wants it."""
+        ctx = self.ctx
+        self.remote[index] = slot = ctx.new_slot()
+
+        def make(layout: Layout) -> Located:
+            with ctx.on(self.chips[index]):
+                label, ctx.label = ctx.label, ctx.at(self._variable_label(index))
+                var = ctx.var(layout, param.itemsize, "variable")
+                raw = from_host(host_rows(layout), var, param.itemsize, slot)
+                ctx.steps.append(RawStep(STREAM_IN, [raw], [], [var], ctx.label))
+                ctx.label = label
+            return Located(var, layout)
+
+        return make
+
+    def _leave(self, node: Node, leaving: dict[Value, int]) -> None:
+        """New values go to streaming memory as soon as they are made, so that few are on the tiles at once."""
+        ctx = self.ctx
+        for value in node.results:
+            if value in leaving:
+                here = ctx.place(value)
+                label, ctx.label = ctx.label, ctx.at(self._variable_label(leaving[value]))
+                raw = to_host(here, value.itemsize, self.remote[leaving[value]])
+                ctx.steps.append(RawStep(STREAM_OUT, [raw], [here.var], [], ctx.label))
+                ctx.label = label
 
     # ---- the header ----
 
@@ -450,8 +492,8 @@ def _weight_of(parts: Cut, total: Value, params: list[Value]) -> Value | None:
     return None
 
 
-def _on_chips(graph: Any, chip: dict[Value, int]) -> Any:
-    """Lower each node of a graph on the chip where its operands are."""
+def _on_chips(graph: Any, chip: dict[Value, int], then: Callable[[Node], None]) -> Any:
+    """Lower each node of a graph on the chip where its operands are, then do something with it."""
     users: dict[Value, list[Node]] = graph.users()
 
     def of(node: Node) -> int:
@@ -472,6 +514,7 @@ def _on_chips(graph: Any, chip: dict[Value, int]) -> Any:
             for value in node.results:
                 if value in ctx.lazy:
                     ctx.lazy[value] = _there(ctx, at, ctx.lazy[value])
+        then(node)
 
     return lower_there
 

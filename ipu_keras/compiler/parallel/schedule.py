@@ -117,6 +117,10 @@ class Schedule:
         """Depth of the queue of activations from a forward stage to its backward stage, beside the newest."""
         return self.in_flight(stage, self.stages - 1 - stage) - 1
 
+    def twins(self) -> dict[int, int]:
+        """Backward stage -> forward stage, but for the last one, whose values are fresh."""
+        return {p: self.forward(p) for p in range(len(self.devices) + 1, self.stages)}
+
     def check(self, micro_batches: int, what: str = "gradient_accumulation_steps_per_replica") -> None:
         """The number of micro-batches has to suit the schedule.
 

@@ -35,6 +35,9 @@ class Parallel:
         device_mapping: chip of each stage; empty for stage k on chip k.
         schedule: 0 Grouped, 1 Interleaved, 2 Sequential (api.md 6).
         training: whether the step has a backward pass, so that each stage has two program stages.
+        recompute: whether a backward stage works out again what its forward stage has made, from what that was given;
+            else activations wait in queues.
+        offload: whether what only the weight update uses (an optimizer's state) lies in streaming memory.
 
     Example:
         >>> Parallel(micro_batches=4).ipus
@@ -50,6 +53,8 @@ class Parallel:
     device_mapping: tuple[int, ...] = ()
     schedule: int = 0
     training: bool = True
+    recompute: bool = False
+    offload: bool = False
 
     def __post_init__(self) -> None:
         for name in ("replicas", "micro_batches"):
