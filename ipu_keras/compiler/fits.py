@@ -56,11 +56,11 @@ def overflow_text(program: Program, report: MemoryReport) -> str:
     if report.max_tile_bytes <= report.limit:
         return too_much_code(program, report)
     tile, have, need = report.fullest_tile, report.limit, report.max_tile_bytes
-    over = int((report.by_tile > report.limit).sum())
+    over, where = int((report.by_tile > report.limit).sum()), place(program, tile)
     lines = [
-        f"{program.header['name']} does not fit {program.header['target']['name']}: {place(program, tile)} needs {need:,} bytes "
+        f"{program.header['name']} does not fit {program.header['target']['name']}: {where} needs {need:,} bytes "
         f"and has {have:,} ({need - have:,} too many; {over} of {len(report.by_tile)} tiles overflow).",
-        f"Largest on {place(program, tile)} when it is fullest:",
+        f"Largest on {where} when it is fullest:",
     ]
     for tensor in largest_on_tile(program, tile):
         layer = f" of layer {tensor.layer}" if tensor.layer else ""
@@ -82,8 +82,9 @@ def too_much_code(program: Program, report: MemoryReport) -> str:
     tile, over = int(code.argmax()), int((code > have).sum())
     need = int(code[tile])
     parts = ", ".join(f"{name} {int(report.fixed[name][tile]):,}" for name in EXECUTABLE if report.fixed[name][tile])
+    where = place(program, tile)
     return (
-        f"The instructions of {program.header['name']} do not fit {program.header['target']['name']}: {place(program, tile)} "
+        f"The instructions of {program.header['name']} do not fit {program.header['target']['name']}: {where} "
         f"needs {need:,} executable bytes and has {have:,} ({need - have:,} too many; {over} of {len(code)} tiles "
         f"overflow).\n  {parts}\n"
         "Code grows with the program's steps and with the pieces that exchanges move: fewer or wider layers, a smaller "

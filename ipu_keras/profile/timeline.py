@@ -48,6 +48,24 @@ class Timeline:
     busy: list[int]
     events: list[Event] = field(default_factory=list)
 
+    def text(self, width: int = 100) -> str:
+        """A line for each chip: F and B where it works forward and backward, = exchange, U update, . waiting.
+
+        Args:
+            width: characters of an iteration.
+
+        Example:
+            >>> print(executable(model).profile().timeline.text())  # doctest: +SKIP
+            IPU 0  FF=FF=FF=FFBB=...
+        """
+        signs = {"forward": "F", "backward": "B", "exchange": "=", "update": "U"}
+        lines = [["."] * width for _ in self.busy]
+        for event in self.events:
+            first, last = (min(width - 1, t * width // max(1, self.cycles)) for t in (event.start, event.end - 1))
+            for at in range(first, last + 1):
+                lines[event.chip][at] = signs[event.what]
+        return "\n".join(f"IPU {chip}  {''.join(line)}" for chip, line in enumerate(lines))
+
 
 @dataclass
 class _Part:

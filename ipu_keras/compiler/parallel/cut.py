@@ -127,8 +127,8 @@ class _Cutter:
     def _again(self, p: int) -> set[Node]:
         """What a backward stage may work out once more: its forward stage's nodes, but for random numbers.
 
-        What is drawn from a state that micro-batches change cannot be drawn again: it waits in a queue. What follows from
-        nothing else (a mask) waits in its place, as it is smaller.
+        What is drawn from a state that micro-batches change cannot be drawn again: it waits in a queue. What follows
+        from nothing else (a mask) waits in its place, as it is smaller.
         """
         twin = self.twins.get(p)
         if twin is None:
