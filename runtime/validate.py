@@ -56,6 +56,7 @@ def validate(program: Program) -> None:
         _tables(program)
         host = _host_sizes(program)
         kinds = _steps(program, host)
+        _pipeline(program)
         for index in range(len(program.groups)):
             _need(index in kinds, f"group {index} belongs to no step, state or constant")
             kind, size = kinds[index]
@@ -236,6 +237,39 @@ def _turning(program: Program, number: int, inside: int, depth: int) -> int:
     _need(number < goal < len(program.steps) and program.steps[goal, 0] == LABEL, f"step {number} goes to no label")
     _need(not np.isin(program.steps[number:goal, 0], (FOR, NEXT, REPEAT, END)).any(), "a window leaves its loop")
     return inside
+
+
+def _pipeline(program: Program) -> None:
+    """What the header says of the loop over slots is what the steps are."""
+    header, kinds = program.header, program.steps[:, 0]
+    loops = np.flatnonzero(kinds == FOR)
+    slots = header.get("slots_loop")
+    _need((slots is None) == (len(loops) == 0), "slots_loop without a loop, or a loop without it")
+    if slots is None:
+        _need(not header.get("windows") and not header.get("pipeline"), "a pipeline without a loop over slots")
+        return
+    low, high = slots
+    _need(len(loops) == 1 and low == int(loops[0]) and kinds[high] == NEXT, "slots_loop is not the loop over slots")
+    turns = int(program.group(int(program.steps[low, 1])).params[0])
+    _need([low, high, turns] in [list(loop) for loop in header["loops"]], "the loop over slots is none of the loops")
+    plan = header["pipeline"]
+    numbers = [plan[name] for name in ("program_stages", "stages", "period", "rows", "slots", "micro_batches")]
+    _need(all(type(n) is int and 0 <= n <= MAX_TURNS for n in numbers), "a pipeline's numbers")
+    count, forward, period = numbers[:3]
+    _need(1 <= count <= 2 * MAX_IPUS and count in (max(1, forward), 2 * forward), "a pipeline's stages")
+    _need(period >= 1 and plan["micro_batches"] == program.micro_batches, "a pipeline's period or micro-batches")
+    chips = plan["chips"]
+    _need(len(chips) == count and all(type(c) is int and 0 <= c < program.ipus for c in chips), "a pipeline's chips")
+    _need(isinstance(plan["schedule"], str) and isinstance(plan["queues"], list), "a pipeline's words")
+    found = set()
+    for begin, end, stage, link in header["windows"]:
+        _need(all(type(n) is int for n in (begin, end, stage, link)), "a window's numbers")
+        _need(low < begin < end < high and kinds[begin] == WINDOW and kinds[end] == LABEL, "a window's steps")
+        _need(0 <= stage < count and link in (0, 1), "a window's stage")
+        params = program.group(int(program.steps[begin, 1])).params.tolist()
+        _need(params[:2] == [end, stage // period], "a window is of another stage")
+        found.add(begin)
+    _need(found == set(np.flatnonzero(kinds == WINDOW).tolist()), "the windows are not all of them")
 
 
 def _range(pair: Any, most: int) -> range:

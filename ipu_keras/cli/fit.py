@@ -36,7 +36,7 @@ def fit(
         place: ``MODEL.py`` or ``MODEL.py:function``; without a function it is `model`. The function takes nothing and
             returns a model, or a model and a batch.
         target: name of the chip.
-        ipus: number of chips.
+        ipus: chips of the device: pipeline stages have one each, what is left makes replicas.
         kind: ``"train"``, ``"test"`` or ``"predict"``.
         batch_size: first dimension of every array of the batch; None leaves it as it is.
         as_json: print one JSON object; all else goes to stderr.
@@ -50,8 +50,8 @@ def fit(
         UserError: the file, its function or the model raised; has the end of the traceback.
         IPUError: the step cannot be compiled.
     """
-    if ipus != 1:
-        raise UsageError(f"--ipus {ipus}: several IPUs are not there yet" if ipus > 1 else "--ipus must be at least 1")
+    if ipus < 1:
+        raise UsageError(f"--ipus {ipus}: must be at least 1")
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"--batch-size {batch_size}: must be at least 1")
     path, _, function = place.partition(":") if not os.path.exists(place) else (place, "", "")
@@ -60,7 +60,7 @@ def fit(
     chip = resolve(target)  # before anything is imported that takes time
     out = out or sys.stdout
     with contextlib.redirect_stdout(sys.stderr if as_json else out):
-        executable, samples = _compile(path, function or "model", chip, kind, batch_size)
+        executable, samples = _compile(path, function or "model", chip, kind, batch_size, ipus)
     from ipu_keras.cli.report import step_report, text
 
     report = step_report(executable, DEAREST, samples)
@@ -70,8 +70,10 @@ def fit(
     return bool(report["fits"])
 
 
-def _compile(path: str, function: str, chip: Any, kind: str, batch_size: int | None) -> tuple[Any, int | None]:
-    """The executable, and the samples of a step if the batch says how many."""
+def _compile(
+    path: str, function: str, chip: Any, kind: str, batch_size: int | None, ipus: int
+) -> tuple[Any, int | None]:
+    """The executable, and the samples of an iteration if the batch says how many."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import tensorflow as tf
@@ -82,11 +84,12 @@ def _compile(path: str, function: str, chip: Any, kind: str, batch_size: int | N
     tf.get_logger().setLevel("ERROR")
     # Strict mode's guard bytes are the emulation's, not the chip's.
     options = {"allow_out_of_memory": True, "guard_bytes": 0}
-    with IPUStrategy(target=chip, execute=False, options=options).scope():
+    with IPUStrategy(target=chip, execute=False, options=options, ipus=ipus).scope():
         with user_errors(path):
             made = load_function(path, function)()
         model, batch = batch_of(made, path, function, kind)
         batch = resized(batch, batch_size)
         with user_errors(path, ours="ipu_keras/compiler"):
             executable = analyse(model, kind, batch)
-    return executable, leading(batch)
+    samples, program = leading(batch), executable.program
+    return executable, None if samples is None else samples * program.micro_batches * program.replicas

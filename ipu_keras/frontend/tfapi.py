@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -161,6 +161,20 @@ def without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
         function: any callable.
     """
     return tf.autograph.experimental.do_not_convert(function)
+
+
+def inlined(function: Any) -> Callable[..., Any]:
+    """A tf.function's own Python function, for a trace that it becomes a part of.
+
+    A call of the tf.function would stay a call in the graph, and XLA cannot lower gradients of loops over its border.
+
+    Args:
+        function: a tf.function, or a concrete function, which is left as it is.
+    """
+    python = getattr(function, "python_function", None)
+    if python is None:
+        return cast(Callable[..., Any], function)
+    return with_autograph(python) if getattr(function, "_autograph", True) else cast(Callable[..., Any], python)
 
 
 def with_autograph(function: Callable[..., Any]) -> Callable[..., Any]:

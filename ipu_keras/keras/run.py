@@ -180,7 +180,7 @@ class FunctionRunner:
             args, kwargs = tf.nest.pack_sequence_as(structure, leaves)
             function = self._function()
             assert function is not None
-            return function(*args, **kwargs)
+            return tfapi.inlined(function)(*args, **kwargs)
 
         return step
 

@@ -9,7 +9,21 @@ import numpy as np
 
 from ipu_keras.profile.memory import parts_of
 from ipu_keras.profile.schema import SCHEMA, VERSION
-from ipu_runtime.program import BRANCH, COMPUTE, END, EXCHANGE, JUMP, LABEL, REPEAT, STREAM_IN, STREAM_OUT
+from ipu_runtime.program import (
+    BRANCH,
+    COLLECTIVE,
+    COMPUTE,
+    END,
+    EXCHANGE,
+    FOR,
+    JUMP,
+    LABEL,
+    NEXT,
+    REPEAT,
+    STREAM_IN,
+    STREAM_OUT,
+    WINDOW,
+)
 
 if TYPE_CHECKING:
     from ipu_keras.profile.report import Profile
@@ -24,6 +38,10 @@ STEP_KINDS = {
     LABEL: "Label",
     BRANCH: "If",
     JUMP: "Jump",
+    FOR: "RepeatSlots",
+    NEXT: "EndRepeatSlots",
+    WINDOW: "IfDue",
+    COLLECTIVE: "CrossReplicaReduce",
 }
 """Kinds of step in the words of the Poplar tools (hardware.md 6); a sync is a part of the step that it precedes."""
 
@@ -36,6 +54,9 @@ def to_dict(profile: Profile) -> dict[str, Any]:
         "version": VERSION,
         "name": str(program.header["name"]),
         "target": dict(program.header["target"]),
+        "ipus": program.ipus,
+        "replicas": program.replicas,
+        "micro_batches": program.micro_batches,
         "cycles": profile.cycles,
         "startup_cycles": profile.startup_cycles,
         "seconds": profile.seconds,
@@ -54,6 +75,10 @@ def to_dict(profile: Profile) -> dict[str, Any]:
         "steps": _steps(profile),
         "memory": _memory(profile),
         "liveness": _liveness(profile),
+        "timeline": {
+            "busy_cycles": list(profile.timeline.busy),
+            "events": [event._asdict() for event in profile.timeline.events],
+        },
     }
 
 

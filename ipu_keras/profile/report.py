@@ -126,12 +126,19 @@ class Profile:
 
     @cached_property
     def phases(self) -> dict[str, int]:
-        """Cycles of an iteration by what the chip does: compute, exchange, sync, host streams."""
+        """Cycles of an iteration by what the chip does: compute, exchange, sync, host streams.
+
+        With several chips those of all chips, and what they wait for each other: together `cycles` for each chip.
+        """
         found = {"compute": 0, "exchange": 0, "sync": 0, "host": 0}
         for step, n in zip(self.steps, self._in_iteration, strict=True):
-            found["sync"] += n * step.sync
-            found["compute"] += n * step.compute
-            found["host" if KIND_NAMES[step.kind].startswith("stream") else "exchange"] += n * step.exchange
+            # A chip's share of each phase is what its own cycles are of the slowest chip's.
+            n = n * sum(step.by_chip) / step.total if step.by_chip and step.total else n
+            found["sync"] += int(n * step.sync)
+            found["compute"] += int(n * step.compute)
+            found["host" if KIND_NAMES[step.kind].startswith("stream") else "exchange"] += int(n * step.exchange)
+        if self.program.ipus > 1:
+            found["waiting"] = self.program.ipus * self.cycles - sum(found.values())
         return found
 
     @cached_property

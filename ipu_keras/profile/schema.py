@@ -26,10 +26,18 @@ FIELDS: dict[str, Field] = {
     "version": Field("integer", "", "of the schema; a new field does not raise it"),
     "name": Field("text", "", "of the program"),
     "target.*": Field("text or number", "", "the chip, as `ipu_keras.target.Target` describes it"),
-    "cycles": Field("integer", "cycles", "of one iteration"),
+    "ipus": Field("integer", "chips", "of one replica; tile t of chip c has the number c x tiles + t"),
+    "replicas": Field("integer", "replicas", "that run the program at once"),
+    "micro_batches": Field("integer", "micro-batches", "of an iteration, that is of a weight update"),
+    "cycles": Field("integer", "cycles", "of one iteration; with several chips until the last one is done"),
     "startup_cycles": Field("integer", "cycles", "of what is computed once an execution, before the first iteration"),
     "seconds": Field("number", "s", "of one iteration at the target's clock"),
-    "phases.*": Field("integer", "cycles", "of an iteration: compute, exchange, sync, host; together `cycles`"),
+    "phases.*": Field(
+        "integer",
+        "cycles",
+        "of an iteration: compute, exchange, sync, host; together `cycles`. With "
+        "several chips those of all chips, and waiting: together `cycles` for each",
+    ),
     "rearrangement_cycles": Field("integer", "cycles", "of `phases.compute`, what puts data in order on a tile"),
     "unvalidated": Field(
         "number",
@@ -73,7 +81,9 @@ FIELDS: dict[str, Field] = {
         "are `phases.compute`",
     ),
     "layers[].layer": Field("text", "", "path of the Keras layer; empty: of no layer"),
-    "layers[].cycles": Field("number", "cycles", "of an iteration, with syncs; all layers together are `cycles`"),
+    "layers[].cycles": Field(
+        "number", "cycles", "of an iteration, with syncs, on all chips; on one all layers together are `cycles`"
+    ),
     "layers[].phases.*": Field("number", "cycles", "the same by phase: forward, backward, variable, stream"),
     "layers[].flops": Field("integer", "operations", "of an iteration"),
     "layers[].elementwise_ops": Field("integer", "operations", "of an iteration"),
@@ -92,8 +102,8 @@ FIELDS: dict[str, Field] = {
     "steps[].kind": Field(
         "text",
         "",
-        "OnTileExecute, DoExchange, StreamCopyIn, StreamCopyOut, Repeat, EndRepeat, Label, If, Jump; a sync is a part "
-        "of the step that it precedes",
+        "OnTileExecute, DoExchange, StreamCopyIn, StreamCopyOut, CrossReplicaReduce, Repeat, EndRepeat, RepeatSlots, "
+        "EndRepeatSlots, IfDue, Label, If, Jump; a sync is a part of the step that it precedes",
     ),
     "steps[].layer": Field("text", "", "of what takes most of the step; empty: of no layer"),
     "steps[].phase": Field("text", "", "the same: forward, backward, variable, stream, control"),
@@ -138,6 +148,13 @@ FIELDS: dict[str, Field] = {
     "liveness.largest[].layer": Field("text", "", "its layer; empty: of no layer"),
     "liveness.largest[].name": Field("text", "", "its name, or that of the operation that makes it"),
     "liveness.largest[].always_live": Field("truth", "", "whether it lives through the whole program"),
+    "timeline.busy_cycles[]": Field("integer", "cycles", "of an iteration that each chip works"),
+    "timeline.events[].chip": Field("integer", "chip", "that works"),
+    "timeline.events[].what": Field("text", "", "forward, backward, exchange (between chips) or update (all else)"),
+    "timeline.events[].stage": Field("integer", "stage", "forward pipeline stage; -1: of none"),
+    "timeline.events[].micro_batch": Field("integer", "micro-batch", "of the iteration; -1: of none"),
+    "timeline.events[].start": Field("integer", "cycles", "since the iteration began"),
+    "timeline.events[].end": Field("integer", "cycles", "since the iteration began"),
 }
 
 CATEGORIES: dict[str, str] = {

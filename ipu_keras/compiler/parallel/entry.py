@@ -117,7 +117,7 @@ class ParallelEntry(Entry):
         value = self.graph.params[index]
         if home == chip:
             return value
-        if changed or value.nbytes > SMALL_BYTES:
+        if changed or self.state[index] is not None or value.nbytes > SMALL_BYTES:
             name = self._variable_label(index).split("|")[-1]
             raise UnsupportedError(
                 f"{name} is used by pipeline stages on IPU {home} and on IPU {chip}: an input can only be used "

@@ -61,6 +61,7 @@ def assign(
     of: dict[Node, int] = {}
     feeds = {value for i, value in enumerate(graph.params) if i not in state}
     widened: set[Node] = set()
+    wanted = _wanted(graph, spec, schedule, names) if spec.pipelined else {}
     for node in graph.nodes:
         if node in late:
             of[node] = update
@@ -77,7 +78,7 @@ def assign(
         else:
             # What a free node is made of is there from the first stage on.
             earliest = max((of.get(v.node, 0) for v in node.inputs), default=0)
-            of[node] = max(earliest, 0, _label(node, spec, schedule, names) if spec.pipelined else 0)
+            of[node] = max(earliest, 0, wanted.get(node, 0))
     if spec.pipelined:
         _pull(graph, of, steady, changed)
         _check_states(graph, of, changed, state, labels)
@@ -101,14 +102,32 @@ def _late(graph: Graph, names: Names) -> set[Node]:
     return late - {node for node in late if node.op == "accumulate"}
 
 
-def _label(node: Node, spec: Parallel, schedule: Schedule, names: Names) -> int:
-    """The program stage that a node's layer asks for; 0 where no layer claims it."""
+def _wanted(graph: Graph, spec: Parallel, schedule: Schedule, names: Names) -> dict[Node, int]:
+    """The program stage of each node that a layer claims: its layer's, or an earlier one that wants its result.
+
+    Layers share what is equal in them (a mask made of the inputs), and one of them, not always the first, gives it its
+    name.
+    """
+    users = graph.users()
+    latest: dict[Node, int] = {}
+    wanted: dict[Node, int] = {}
+    for node in reversed(graph.nodes):
+        bound = min((latest[u] for v in node.results for u in users.get(v, ())), default=schedule.stages)
+        label = _label(node, spec, schedule, names)
+        latest[node] = bound if label is None else min(bound, label)
+        if label is not None:
+            wanted[node] = latest[node]
+    return wanted
+
+
+def _label(node: Node, spec: Parallel, schedule: Schedule, names: Names) -> int | None:
+    """The program stage that a node's layer asks for; None where no layer claims it."""
     path, phase = names.locate(node.where)
     stage = names.stage(node.where)
     if stage is None:
         stage = _stage_of(path, spec)
     if stage is None:
-        return 0
+        return None
     return schedule.stages - 1 - stage if phase == "backward" and spec.training else stage
 
 
