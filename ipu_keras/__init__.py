@@ -42,6 +42,7 @@ __all__ = [
 
 _MODULES = (
     "config",
+    "eager",
     "errors",
     "gradient_accumulation",
     "hlo",
@@ -67,6 +68,7 @@ _OPS = (
     "functional_ops",
     "grad_util_ops",
     "image_ops",
+    "internal_ops",
     "math_ops",
     "nn_ops",
     "rand_ops",

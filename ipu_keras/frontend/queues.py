@@ -111,6 +111,13 @@ def exchange(specs: list[dict[str, Any]], turns: Callable[[int], int], replicas:
             "branch, or in a loop that the data ends. Use loops.repeat or tf.range with a fixed number.",
             [f"queue {number} in a loop of unknown length" for number in unknown],
         )
+    taken = [(spec["queue"], spec["leaf"]) for spec in specs if spec["mode"] == "in"]
+    if len(set(taken)) < len(taken):
+        raise UnsupportedError(
+            "An infeed queue is dequeued at one place of a program, and this one takes from it at several; use a queue "
+            "for each.",
+            ["an infeed queue at several places of a program"],
+        )
     for spec in specs:
         count = 1 if spec["mode"] == "last" else turns(spec["count"])
         lead = (count, replicas) if replicas > 1 else (count,)
@@ -134,7 +141,8 @@ def deliver(specs: list[dict[str, Any]], arrays: dict[int, np.ndarray]) -> None:
     """
     by_queue: dict[int, list[dict[str, Any]]] = {}
     for spec in specs:
-        if spec["mode"] != "in":
+        # The last element of a loop that never ran is none.
+        if spec["mode"] != "in" and not (spec["mode"] == "last" and spec["count"] == 0):
             by_queue.setdefault(spec["queue"], []).append(spec)
     for number, leaves in by_queue.items():
         queue = find(number)

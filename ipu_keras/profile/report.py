@@ -133,10 +133,10 @@ class Profile:
         found = {"compute": 0, "exchange": 0, "sync": 0, "host": 0}
         for step, n in zip(self.steps, self._in_iteration, strict=True):
             # A chip's share of each phase is what its own cycles are of the slowest chip's.
-            n = n * sum(step.by_chip) / step.total if step.by_chip and step.total else n
-            found["sync"] += int(n * step.sync)
-            found["compute"] += int(n * step.compute)
-            found["host" if KIND_NAMES[step.kind].startswith("stream") else "exchange"] += int(n * step.exchange)
+            share = n * sum(step.by_chip) / step.total if step.by_chip and step.total else n
+            found["sync"] += int(share * step.sync)
+            found["compute"] += int(share * step.compute)
+            found["host" if KIND_NAMES[step.kind].startswith("stream") else "exchange"] += int(share * step.exchange)
         if self.program.ipus > 1:
             found["waiting"] = self.program.ipus * self.cycles - sum(found.values())
         return found
