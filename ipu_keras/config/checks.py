@@ -108,5 +108,8 @@ def _io_tiles(config: IPUConfig) -> None:
         raise ConfigError(f"{name} is {size}; a group has at least one replica")
     if size > 1 and tiles:
         raise ConfigError(f"{name} is {size}, which cannot be had together with I/O tiles (there are {tiles})")
-    if size > 1:
-        raise ConfigError(f"{name} is {size}; it must divide the number of replicas, which is 1")
+    if size > 1 and ipus(config) % size:
+        # How many replicas there are depends on the model's stages, too; more than IPUs there cannot be.
+        raise ConfigError(
+            f"{name} is {size}; it must divide the number of replicas, and the device has {ipus(config)} IPU(s)"
+        )

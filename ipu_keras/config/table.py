@@ -20,6 +20,13 @@ _FP, _MATH = "floating_point_behaviour", "optimizations.math"
 _REPLICAS, _BATCH_NORM = "experimental.multi_replica_distribution", "norms.experimental"
 
 _ACTING: list[tuple[str, Any, Any, int, str]] = [
+    (
+        f"{_BATCH_NORM}.distributed_batch_norm_replica_group_size",
+        int,
+        1,
+        2,
+        "consecutive replicas that share the statistics of a batch normalization; divides the number of replicas",
+    ),
     ("allow_recompute", bool, False, 1, "pipelines compute activations again in the backward pass"),
     (
         "compilation_poplar_options",
@@ -81,13 +88,6 @@ _ACCEPTED: list[tuple[str, Any, Any, int, str]] = [
     ("io_tiles.available_memory_proportion", float, 0.9, 2, "share of an I/O tile's memory for I/O"),
     ("ipu_model.compile_ipu_code", bool, True, 3, "compile for the chip, not for the host"),
     ("norms.use_stable_statistics", bool, False, 2, "subtract the mean before the variance is computed"),
-    (
-        f"{_BATCH_NORM}.distributed_batch_norm_replica_group_size",
-        int,
-        1,
-        2,
-        "consecutive replicas that share the statistics of a batch normalization; divides the number of replicas",
-    ),
     (f"{_MATH}.fast", bool, False, 2, "rewrites of arithmetic that may change results"),
     (f"{_MATH}.dot_strength", bool, True, 3, "strength reduction of products"),
     ("optimizations.prefetch_data_streams", bool, True, 2, "fetch streams ahead"),

@@ -22,6 +22,7 @@ class Gradients:
         dtype: of the sums, None for that of each gradient.
         replicas: whose sums are added up.
         identical_seeds: whether all replicas draw the same random numbers.
+        norm_group: replicas that share the statistics of a batch normalization.
     """
 
     accumulate: bool = False
@@ -29,6 +30,7 @@ class Gradients:
     dtype: Any = None
     replicas: int = 1
     identical_seeds: bool = False
+    norm_group: int = 1
 
     def reduce(self, gradient: Any) -> Any:
         """A gradient as the optimizer shall get it: summed over the micro-batches, then over the replicas.
@@ -41,6 +43,24 @@ class Gradients:
         if self.replicas > 1:
             gradient = collectives.all_reduce(gradient, self.replicas)
         return gradient
+
+    def moments(self, mean: Any, variance: Any) -> tuple[Any, Any]:
+        """Mean and variance of a batch, over all replicas of a group.
+
+        Args:
+            mean: of a replica's part of the batch.
+            variance: of it.
+        """
+        if self.norm_group == 1:
+            return mean, variance
+
+        @tf.custom_gradient
+        def over_group(value: Any) -> Any:
+            total = lambda v: collectives.all_reduce(v, self.replicas, self.norm_group) / self.norm_group  # noqa: E731
+            return total(value), total
+
+        common = over_group(mean)
+        return common, over_group(variance + mean * mean) - common * common
 
     def seed(self, seed: Any) -> Any:
         """A seed as a replica shall use it.

@@ -11,6 +11,7 @@ import keras
 from keras.src import api_export, tree
 from keras.src.backend import KerasTensor, compute_output_spec, standardize_dtype
 from keras.src.layers.layer import Layer
+from keras.src.layers.normalization.batch_normalization import BatchNormalization
 from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.random.seed_generator import SeedGenerator
@@ -215,6 +216,7 @@ def _acquire_scopes(optimizer: type) -> None:
         if _scope_users == 0:
             _wrap(Layer, "_open_name_scope", _layer_scope)
             _wrap(SeedGenerator, "next", _seed_of_replica)
+            _wrap(BatchNormalization, "_moments", _moments_of_group)
             _wrap(BaseOptimizer, "apply", _applied)
             _wrap(compile_utils.CompileLoss, "__call__", _part_scope("loss"))
             _wrap(compile_utils.MetricsList, "update_state", _metrics_scope)
@@ -303,6 +305,19 @@ def _seed_of_replica(method: Callable[..., Any]) -> Callable[..., Any]:
         return tracer.gradients.seed(seed)
 
     return next_
+
+
+def _moments_of_group(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Around a batch normalization's statistics: replicas of a group share them."""
+
+    def moments(self: Any, *args: Any, **kwargs: Any) -> Any:
+        mean, variance = method(self, *args, **kwargs)
+        tracer = getattr(_local, "tracer", None)
+        if tracer is None or tracer.gradients is None:
+            return mean, variance
+        return tracer.gradients.moments(mean, variance)
+
+    return moments
 
 
 def _metrics_scope(method: Callable[..., Any]) -> Callable[..., Any]:

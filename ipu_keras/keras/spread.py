@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import Parallel
-from ipu_keras.errors import DataError
+from ipu_keras.errors import ConfigError, DataError
 from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import LayerNames, stage_token
@@ -110,10 +110,21 @@ def traced_for(model: Any, parallel: Parallel, names: LayerNames) -> Iterator[An
         method=options.reduction_method.name,
         dtype=kwargs.get("gradient_accumulation_dtype" if parallel.pipelined else "dtype"),
         replicas=parallel.replicas,
+        norm_group=_norm_group(model, parallel),
     )
     in_stage = announced(model, lambda stage: tf.name_scope(stage_token(stage)))
     with in_stage, adapter.trace_scopes(names, model, gradients) as tracer:
         yield tracer
+
+
+def _norm_group(model: Any, parallel: Parallel) -> int:
+    group: int = model._ipu_strategy.norm_group
+    if parallel.training and parallel.replicas % group:
+        raise ConfigError(
+            f"norms.experimental.distributed_batch_norm_replica_group_size is {group}; it must divide the number of "
+            f"replicas, which is {parallel.replicas} for model {model.name!r}."
+        )
+    return group if parallel.training else 1
 
 
 def _kwargs(options: ModelOptions, pipelined: bool) -> dict[str, Any]:

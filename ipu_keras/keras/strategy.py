@@ -120,6 +120,13 @@ class IPUStrategy(tf.distribute.Strategy):
         return configured.ipus if configured is not None else 1
 
     @property
+    def norm_group(self) -> int:
+        """Replicas that share the statistics of a batch normalization (`IPUConfig.norms.experimental`)."""
+        configured = system.current()
+        name = "distributed_batch_norm_replica_group_size"
+        return 1 if configured is None else int(getattr(configured.config.norms.experimental, name))
+
+    @property
     def allow_recompute(self) -> bool:
         """Whether pipelines may work activations out again (`IPUConfig.allow_recompute`)."""
         configured = system.current()
@@ -216,15 +223,26 @@ class IPUStrategy(tf.distribute.Strategy):
         return found
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
-        """On the host there is one replica's value: it is returned as it is.
+        """On the host there is one replica's value: it is returned as it is. Inside device code replicas are reduced.
 
         Args:
-            reduce_op: not used.
-            value: anything.
+            reduce_op: ``"SUM"``, ``"MEAN"``, or a tf.distribute.ReduceOp; looked at inside device code.
+            value: anything; inside device code a tensor.
             axis: not used.
+
+        Raises:
+            ConfigError: inside device code, another operation; a ValueError.
         """
-        del reduce_op, axis
-        return value
+        del axis
+        if not tf.inside_function() or adapter.current_tracer() is None:
+            return value
+        from ipu_keras.ops import cross_replica_ops
+
+        name = str(getattr(reduce_op, "name", reduce_op)).upper()
+        known = {"SUM": cross_replica_ops.cross_replica_sum, "MEAN": cross_replica_ops.cross_replica_mean}
+        if name not in known:
+            raise ConfigError(f"Unsupported reduce op {reduce_op!r}; there are SUM and MEAN.")
+        return known[name](value)
 
     @property
     def num_replicas_in_sync(self) -> int:

@@ -175,9 +175,11 @@ class _Function:
                 end += 1
             prepare(self._model, structure, signature)
             # What is only compiled took one batch, for its shapes.
-            parallel, repeat = self._shared(end - start if self._model._ipu_strategy.execute else None)
+            executes = self._model._ipu_strategy.execute
+            parallel, repeat = self._shared(end - start if executes else None)
             program = self._program(structure, signature, parallel)
-            arrays = spread.by_replica(self._stack(batches[start:end], signature), parallel.replicas)
+            arrays = self._stack(batches[start:end], signature)
+            arrays = spread.by_replica(arrays, parallel.replicas if executes else 1)
             done.append((program, program.run(arrays, repeat), repeat))
             start = end
         return done
@@ -277,7 +279,14 @@ def how(model: Any) -> tuple[Any, ...]:
         model: made in the scope.
     """
     strategy = model._ipu_strategy
-    return strategy.target, strategy.options, strategy.ipus, strategy.allow_recompute, options.version(model)
+    return (
+        strategy.target,
+        strategy.options,
+        strategy.ipus,
+        strategy.allow_recompute,
+        strategy.norm_group,
+        options.version(model),
+    )
 
 
 def make_function(model: Any, kind: str) -> Callable[..., Any]:

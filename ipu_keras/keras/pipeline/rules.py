@@ -126,9 +126,9 @@ def _warn_of_batch_norm(model: Any) -> None:
     for layer in leaf_layers(model):
         if isinstance(layer, keras.layers.BatchNormalization) and 0 < layer.momentum < 1 and layer.trainable:
             logger.warning(
-                "Model %s: layer %s is a BatchNormalization with momentum %g in a training pipeline: its moving mean "
-                "and variance are not updated properly. Use a normalization without moving statistics, such as "
-                "GroupNormalization.",
+                "Model %s: layer %s is a BatchNormalization with momentum %g in a training pipeline: on a real IPU its "
+                "moving mean and variance are not updated properly (here they are). A normalization without moving "
+                "statistics, such as GroupNormalization, is right on both.",
                 model.name,
                 layer.name,
                 layer.momentum,
