@@ -208,7 +208,7 @@ def test_encoder_of_keras_hub():
                 layer.rate = 0.0
         return model
 
-    plan = pl.Plan("Interleaved", 2, 2, batch=BATCH, optimizer="sgd")
+    plan = pl.Plan("Grouped", 2, 4, batch=BATCH, updates=1)
     _, x, y = CONFIGURATIONS["BertTextClassifier"]()
     # All micro-batches are different.
     x = keras.tree.map_structure(lambda a: np.concatenate([np.roll(a, k, -1) for k in range(4)]), x)
