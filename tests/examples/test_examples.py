@@ -111,6 +111,38 @@ def test_generate_text():
     assert len(written) == 6 and len({text for _, text in written}) > 1, output
 
 
+@pytest.mark.sweep(turns=3)
+def test_replicated_digits():
+    output = quick("replicated_digits.py")
+    accuracies, cycles = [], []
+    for ipus in ("4 IPUs", "1 IPU"):
+        accuracy, *of_update = figures(
+            output,
+            rf"{ipus}: .* update of {NUMBER}; .*\n +accuracy on \d+ unseen digits {NUMBER}%\n"
+            rf" +{NUMBER} cycles an update on the gc200, an estimate: {NUMBER} samples/s",
+        )[1:]
+        accuracies.append(accuracy)
+        cycles.append(of_update[0])
+        assert 1e9 < of_update[0] * of_update[1] / 128 < 2e9  # the clock
+    assert accuracies[0] == accuracies[1] > 60  # ten classes
+    ratio, apart, largest = figures(
+        output,
+        rf"4 IPUs train {NUMBER} times as many .*\nweights differ by ([\d.e-]+) at most, the largest is {NUMBER}",
+    )
+    assert 2 < ratio < 4 and ratio == pytest.approx(cycles[1] / cycles[0], rel=0.01)
+    assert apart < 1e-4 * largest
+
+
+@pytest.mark.sweep(turns=3)
+def test_custom_training_loop():
+    output = quick("custom_training_loop.py")
+    losses = re.findall(rf"execution +\d+: loss {NUMBER} to {NUMBER}, accuracy", output)
+    assert len(losses) == 4 and float(losses[0][0]) > 2 > float(losses[-1][1])  # ln 10 without knowing anything
+    assert 60 < figures(output, rf"Accuracy +{NUMBER}%")[0] <= 100
+    cycles, rate = figures(output, rf"Execution +{NUMBER} cycles on the gc200, an estimate: {NUMBER} pictures/s")
+    assert 1e9 < cycles * rate / (20 * 50) < 2e9
+
+
 def test_missing_data_is_named(tmp_path):
     done = run("finetune_sentiment.py", "--quick", EXAMPLES_DATA=str(tmp_path))
     assert done.returncode == 1
