@@ -28,6 +28,8 @@ def spread_over_chips(graph: Graph, known: dict[Value, int], homes: dict[int, Va
     """
     chip = dict(known)
     free = _free(graph)
+    # A broadcast is made on each chip that wants it, of what is sent there.
+    free |= {node for node in graph.nodes if node.op == "broadcast"}
     bound = [node for node in graph.nodes if node not in free]
     for _ in range(3):
         for node in bound:
@@ -91,11 +93,11 @@ def _link(graph: Graph, chip: dict[Value, int], free: set[Node], homes: dict[int
         return moved[value, at]
 
     def own(value: Value, at: int) -> Value:
-        """A chip's own copy of what is made of constants."""
+        """A chip's own copy of what is made of constants, or of a broadcast."""
         if (value, at) not in moved:
             node = value.node
             twin = Node(
-                node.op, [own(v, at) for v in node.inputs], [(v.shape, v.dtype) for v in node.results], node.attrs,
+                node.op, [on(v, at) for v in node.inputs], [(v.shape, v.dtype) for v in node.results], node.attrs,
                 node.where, node.name,
             )  # fmt: skip
             nodes.append(twin)
