@@ -143,6 +143,25 @@ def test_custom_training_loop():
     assert 1e9 < cycles * rate / (20 * 50) < 2e9
 
 
+@pytest.mark.sweep(turns=3)
+def test_pipeline_bert(data):
+    try:
+        data.movie_reviews(1)
+    except data.Missing as missing:
+        pytest.skip(str(missing))
+    output = quick("pipeline_bert.py")
+    losses = [figures(output, rf"Update {n} +loss {NUMBER}")[0] for n in (1, 2, 3)]
+    assert losses[0] > losses[1] > losses[2] and abs(losses[0] - 0.693) < 0.1  # ln 2: two classes, nothing known
+    for ipu in range(4):
+        fullest, limit, busy = figures(
+            output, rf"IPU {ipu} +fullest tile {NUMBER} of {NUMBER} bytes, works {NUMBER}% of the time"
+        )
+        assert 0 < fullest < limit == 638_976 and 0 < busy <= 100
+        assert re.search(rf"^IPU {ipu}  [FBU=.]{{100}}$", output, re.M)
+    rate, cycles = figures(output, rf"Predicted +{NUMBER} sentences a second on four GC200s, {NUMBER} cycles an update")
+    assert 1e9 < rate * cycles / 16 < 2e9  # the clock
+
+
 def test_missing_data_is_named(tmp_path):
     done = run("finetune_sentiment.py", "--quick", EXAMPLES_DATA=str(tmp_path))
     assert done.returncode == 1
