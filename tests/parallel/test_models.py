@@ -269,3 +269,23 @@ def test_replicas_without_stages(plan, reduction):
     expected = want[reduction] if plan.replicas > 1 else found.losses[0]
     pl.assert_close(np.asarray(logs, np.float32), np.asarray(expected, np.float32), 1e-5)
     pl.assert_weights(model, found, 1e-4 if plan.optimizer == "adam" else 1e-5)
+
+
+# What the host sees
+
+
+def test_accumulated_outfeed():
+    """The mean of the metric's running values over the last update, not its last value: api.md 1.7."""
+    plan = pl.Plan("Grouped", 2, 4, updates=1)
+    x, y = data(plan)
+    model = pl.in_scope(plan, pl.mlp)
+    model.set_pipelining_options(plan.micro, accumulate_outfeed=True)
+    found = model.fit(x, y, batch_size=plan.batch, shuffle=False, verbose=0).history["loss"][0]
+    plain = pl.outside(plan, pl.mlp)
+    losses = []
+    for a, b in zip(np.split(x, plan.micro), np.split(y, plan.micro)):
+        losses.append(plain.test_on_batch(a, b))
+        plain.reset_metrics()
+    running = np.cumsum(losses) / np.arange(1, plan.micro + 1)
+    assert abs(running.mean() - running[-1]) > 1e-3
+    pl.assert_close(np.float32(found), np.float32(running.mean()), 1e-5)

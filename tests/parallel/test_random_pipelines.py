@@ -85,7 +85,7 @@ class Made:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(10), *(pytest.param(n, marks=pytest.mark.sweep(turns=50)) for n in range(10, 200))]
+    "seed", [*range(5), *(pytest.param(n, marks=pytest.mark.sweep(turns=100)) for n in range(5, 200))]
 )
 def test_random_model(seed):
     made = Made(seed)

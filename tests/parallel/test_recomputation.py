@@ -1,0 +1,81 @@
+"""Activations that backward stages work out again change no number: api.md 6."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import keras
+import numpy as np
+import pytest
+
+from ipu_keras import executable
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from tests.parallel import pipelines as pl
+
+LENGTH = 4
+LAYERS = {
+    "dense": lambda: keras.layers.Dense(6, activation="tanh"),
+    "dropout": lambda: keras.layers.Dropout(0.4, seed=7),
+    "norm": lambda: keras.layers.BatchNormalization(momentum=0.8),
+    "loop": lambda: keras.layers.GRU(6, return_sequences=True),
+    "attention": lambda: Attention(),
+}
+
+
+class Attention(keras.layers.Layer):
+    """Of a value to itself, with dropout in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.layers.MultiHeadAttention(2, 3, dropout=0.2, seed=5)
+
+    def call(self, x):
+        return self.inner(x, x)
+
+
+def build_with(name):
+    def build(stages, stage):
+        x = inputs = keras.Input((LENGTH, pl.FEATURES))
+        for k in range(stages):
+            with stage(k):
+                x = keras.layers.Dense(6, activation="tanh")(x)
+                x = keras.layers.Dense(6)(LAYERS[name]()(x))
+        return keras.Model(inputs, x, name="m")
+
+    return build
+
+
+@contextmanager
+def recomputing(ipus: int) -> Iterator[None]:
+    config = IPUConfig()
+    config.auto_select_ipus = ipus
+    config.allow_recompute = True
+    config.configure_ipu_system()
+    try:
+        yield
+    finally:
+        reset_ipu_configuration()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("plan", [pl.Plan("Grouped", 3, 6), pl.Plan("Interleaved", 2, 4, 2, "mean")], ids=str)
+def test_the_same_numbers(plan, name):
+    x, y = pl.normal(plan.samples, LENGTH, pl.FEATURES), pl.normal(plan.samples, LENGTH, 6, seed=1)
+    models, logs, queued = [], [], []
+    for again in (False, True):
+        model = pl.in_scope(plan, build_with(name))
+        initial = [w.copy() for w in model.get_weights()]
+        if again:
+            with recomputing(pl.chips(plan.stages, plan.replicas)):
+                found = model.fit(x, y, batch_size=plan.batch, shuffle=False, verbose=0)
+                program = executable(model).program
+        else:
+            found = model.fit(x, y, batch_size=plan.batch, shuffle=False, verbose=0)
+            program = executable(model).program
+        models.append(model)
+        logs.append(found.history["loss"][0])
+        queued.append(sum(q["bytes"] for q in program.header["pipeline"]["queues"]))
+    assert queued[1] < queued[0]  # it did something
+    pl.assert_close(np.float32(logs[1]), np.float32(logs[0]), 1e-5)
+    pl.assert_weights(models[1], pl.Reference(initial, models[0].get_weights(), np.zeros(0)))
