@@ -63,7 +63,11 @@ class Made:
             used = [*inputs[1:], values[-1]]
             last = keras.layers.Dense(SIDE)(used[0] if len(used) == 1 else keras.layers.Add()(used))
         early = r.choice(values[len(inputs) :])
-        return keras.Model(inputs, [last, early] if r.random() < 0.4 and early is not values[-1] else last, name="m")
+        return keras.Model(
+            inputs if len(inputs) > 1 else inputs[0],
+            [last, early] if r.random() < 0.4 and early is not values[-1] else last,
+            name="m",
+        )
 
     def _dense(self, value, k):
         self.text.append(f"{k}: dense")
