@@ -14,6 +14,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _xla
 
+from ipu_keras.frontend import tfapi
+
 __all__ = ["TOKEN", "call", "keep"]
 
 TOKEN = tf.TensorSpec((), tf.int32)
@@ -49,7 +51,8 @@ def keep(tokens: list[Any]) -> Any:
         an operation.
     """
     if not _variable:
+        # Not by tf.Variable: a tf.function that is traced now would take it for one of its own.
         with tf.init_scope():
-            _variable.append(tf.Variable(0, trainable=False, dtype=tf.int32, name="ipu_effects"))
+            _variable.append(tfapi.ResourceVariable(0, trainable=False, dtype=tf.int32, name="ipu_effects"))
     # Read and written: a function lists only the variables that it reads.
     return _variable[0].assign(_variable[0].read_value() + tf.add_n(tokens), read_value=False)

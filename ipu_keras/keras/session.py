@@ -47,6 +47,7 @@ class Program:
         iterations: int = 1,
     ) -> None:
         self.iterations = iterations
+        self._given: tuple[list[dict[str, Any]], dict[int, np.ndarray]] | None = None
         self.traced = traced
         self.executable = executable
         self.parallel = parallel or Parallel()
@@ -100,8 +101,7 @@ class Program:
             specs = self.executable.program.header.get("queues", [])
             arrays = queues.exchange(specs, lambda count: count * repeat, self.parallel.replicas) if specs else None
             results = dict(self.engine.run(self.feeds_of(leaves), repeat, turns, arrays))
-            if arrays is not None:
-                queues.deliver(specs, arrays)
+            self._given = (specs, arrays) if arrays is not None else None
             return results
         except OverflowError as error:
             sync.invalidate()
@@ -118,6 +118,10 @@ class Program:
         except BaseException:
             self.sync.invalidate()
             raise
+        if self._given is not None:
+            # Only now: an attempt that is made again has given nothing.
+            given, self._given = self._given, None
+            queues.deliver(*given)
 
     def feeds_of(self, leaves: Sequence[np.ndarray | None]) -> dict[int, np.ndarray | None]:
         """The flat data by entry parameter.

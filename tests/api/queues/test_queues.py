@@ -143,7 +143,6 @@ def test_another_thread_may_ask_before_the_program_runs():
     assert found == [[], [], []]
 
 
-@pytest.mark.xfail(reason="attempts with too few batches are delivered", strict=True)
 def test_iterator_and_outfeed():
     queue, strategy = IPUOutfeedQueue(), IPUStrategy()
 
