@@ -7,6 +7,7 @@ others.
 
 from __future__ import annotations
 
+from ipu_keras.compiler.passes.regions import own_regions
 from ipu_keras.graph.ir import Graph, Node, Value
 
 __all__ = ["LINK", "spread_over_chips"]
@@ -97,8 +98,8 @@ def _link(graph: Graph, chip: dict[Value, int], free: set[Node], homes: dict[int
         if (value, at) not in moved:
             node = value.node
             twin = Node(
-                node.op, [on(v, at) for v in node.inputs], [(v.shape, v.dtype) for v in node.results], node.attrs,
-                node.where, node.name,
+                node.op, [on(v, at) for v in node.inputs], [(v.shape, v.dtype) for v in node.results],
+                own_regions(node.attrs), node.where, node.name,
             )  # fmt: skip
             nodes.append(twin)
             for old, new in zip(node.results, twin.results, strict=True):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_keras.compiler.parallel.stages import FREE, Parts
+from ipu_keras.compiler.passes.regions import own_regions
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value, has_effects
 
@@ -180,8 +181,8 @@ class _Cutter:
                 sums.append((node, get(node.inputs[0])))
             elif node in nodes and node.op != "accumulate":
                 twin = Node(
-                    node.op, [get(v) for v in node.inputs], [(v.shape, v.dtype) for v in node.results], node.attrs,
-                    node.where, node.name,
+                    node.op, [get(v) for v in node.inputs], [(v.shape, v.dtype) for v in node.results],
+                    own_regions(node.attrs), node.where, node.name,
                 )  # fmt: skip
                 part.graph.nodes.append(twin)
                 env.update(zip(node.results, twin.results, strict=True))

@@ -27,13 +27,24 @@ def clone(graph: Graph, known: dict[int, tuple[str, np.ndarray]] | None = None) 
             env[param] = node.out
     for node in graph.nodes:
         twin = Node(
-            node.op, [env[v] for v in node.inputs], [(v.shape, v.dtype) for v in node.results], dict(node.attrs),
+            node.op, [env[v] for v in node.inputs], [(v.shape, v.dtype) for v in node.results], own_regions(node.attrs),
             node.where, node.name,
         )  # fmt: skip
         copy.nodes.append(twin)
         env.update(zip(node.results, twin.results, strict=True))
     copy.outputs = [env[v] for v in graph.outputs]
     return copy
+
+
+def own_regions(attrs: dict[str, Any]) -> dict[str, Any]:
+    """A node's attributes for a copy of it: bodies of loops and branches are values of a node's own.
+
+    Args:
+        attrs: of the node.
+    """
+    if "regions" not in attrs:
+        return dict(attrs)
+    return {**attrs, "regions": tuple(clone(region) for region in attrs["regions"])}
 
 
 def _constant(value: Value) -> np.ndarray | None:
