@@ -1,16 +1,18 @@
-"""Pipelines of functions, for training loops of one's own (api.md 7)."""
+"""Pipelines of functions, for training loops of one's own."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
 from ipu_keras.compiler.parallel.spec import Parallel
-from ipu_keras.errors import UnsupportedError
+from ipu_keras.config import system
+from ipu_keras.errors import ConfigError
 from ipu_keras.frontend import collectives, tfapi
 from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import stage_token
@@ -19,7 +21,9 @@ from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_keras.keras import adapter
 from ipu_keras.keras.steps import replica_count
-from ipu_keras.ops._refusals import ArgumentError, ArgumentTypeError
+from ipu_keras.loops import check_arguments
+from ipu_keras.ops._refusals import ArgumentError, ArgumentTypeError, NotOnIPUError
+from ipu_keras.optimizers.wrappers import list_state
 from ipu_keras.pipelining import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from ipu_keras.pipelining.optimizer_output import OptimizerFunctionOutput
 
@@ -82,11 +86,11 @@ def pipeline(
         optimizer_function: gets the last stage's outputs and returns an OptimizerFunctionOutput: this trains.
         device_mapping: the IPU of each stage; without it, stage k runs on IPU k.
         pipeline_schedule: Grouped if none is given.
-        recomputation_mode: accepted; changes no result.
+        recomputation_mode: the schedule's own or Auto; changes no result.
         forward_propagation_stages_poplar_options: one PipelineStageOptions a stage; accepted.
         backward_propagation_stages_poplar_options: one PipelineStageOptions a stage; accepted.
         weight_update_poplar_options: a PipelineStageOptions; accepted.
-        offload_weight_update_variables: accepted; changes no result.
+        offload_weight_update_variables: whether what only the weight update uses lies in streaming memory.
         replicated_optimizer_state_sharding: accepted; changes no result.
         offload_activations: only None or False.
         offload_gradient_accumulation_buffers: only None or False.
@@ -99,13 +103,19 @@ def pipeline(
         outfeed_mask: True for outputs that are not put into the queue.
         reduction_method: how gradients are summed.
         name: of the name scope.
-        gradient_accumulation_for_captured_grads: accepted.
+        gradient_accumulation_for_captured_grads: whether a `captured_gradient_outfeed` gets the sums of captured
+            gradients once a weight update, or those of each micro-batch.
 
     Returns:
         an operation.
 
     Raises:
-        ValueError, TypeError, NotImplementedError: arguments that cannot be, see api.md 7; by name.
+        TypeError: an argument of another class, or stages that do not take what the one before gives.
+        ValueError: a number that cannot be, arguments that exclude each other, a stage that captures a tensor, or
+            outputs without a queue.
+        NotImplementedError: an argument that is not there; by name.
+        UnimplementedError: the schedule has not this mode of recomputation.
+        FailedPreconditionError: the schedule cannot run this number of micro-batches.
 
     Example:
         >>> @tf.function
@@ -114,12 +124,15 @@ def pipeline(
         ...                             optimizer_function=optimize)
         >>> strategy.run(step)
     """
-    del recomputation_mode, gradient_accumulation_for_captured_grads, offload_weight_update_variables
     del replicated_optimizer_state_sharding
-    stages = [tfapi.with_autograph(stage) for stage in _stages(computational_stages)]
+    stages = _stages(computational_stages)
     count = _count(gradient_accumulation_count)
     devices = _mapping(device_mapping, len(stages))
+    repeats = _repeats(repeat_count)
     _member("pipeline_schedule", pipeline_schedule, PipelineSchedule)
+    _member("recomputation_mode", recomputation_mode, RecomputationMode)
+    schedule = PipelineSchedule.Grouped if pipeline_schedule is None else pipeline_schedule
+    _recomputation(schedule, recomputation_mode)
     for what, given in (
         ("forward_propagation_stages_poplar_options", forward_propagation_stages_poplar_options),
         ("backward_propagation_stages_poplar_options", backward_propagation_stages_poplar_options),
@@ -134,42 +147,40 @@ def pipeline(
         replicated_weight_sharding=replicated_weight_sharding,
         offload_weights=offload_weights,
     )
+    if optimizer_function is not None and not callable(optimizer_function):
+        raise ArgumentTypeError(f"optimizer_function is {optimizer_function!r}; it must be a function.")
     _queues(infeed_queue, outfeed_queue, optimizer_function, outfeed_loss, accumulate_outfeed, outfeed_mask)
-    method = GradientAccumulationReductionMethod.parse(reduction_method)
+    method = _method(reduction_method)
     tracer = adapter.current_tracer()
-    if tracer is None:
+    if tracer is None or not tf.inside_function():
         raise ArgumentError("pipelining_ops.pipeline is for a device program: call the function through strategy.run.")
-    replicas = replica_count("the pipeline", tracer.ipus, stages=len(stages), device_mapping=devices or None)
+    replicas = _replicas(tracer.ipus, len(stages), devices)
+    training, configured = optimizer_function is not None, system.current()
     spec = Parallel(
         replicas=replicas,
         micro_batches=count,
         stages=len(stages),
         device_mapping=devices,
-        schedule=int(pipeline_schedule or PipelineSchedule.Grouped),
-        training=optimizer_function is not None,
+        schedule=int(schedule),
+        training=training,
+        recompute=training and configured is not None and bool(configured.config.allow_recompute),
+        offload=training and bool(offload_weight_update_variables),
     )
-    with tf.name_scope(name or "pipeline"):
-        collectives.announce(spec, int(repeat_count))
-        tape = tf.GradientTape() if optimizer_function is not None else None
-        if tape is not None:
-            tape.__enter__()
-        outputs = _forward(stages, inputs, infeed_queue)
-        chosen = outputs
-        if optimizer_function is not None:
-            assert tape is not None
-            with tf.name_scope(stage_token(len(stages) - 1)):
-                made = tfapi.with_autograph(optimizer_function)(*outputs)
-                if not isinstance(made, OptimizerFunctionOutput):
-                    raise ArgumentTypeError("optimizer_function must return an OptimizerFunctionOutput.")
-                loss = made.loss
-            tape.__exit__(None, None, None)
-            _update(made, tape, Gradients(True, method.name, gradient_accumulation_dtype, replicas))
-            chosen = [loss] if outfeed_loss else outputs
-        if outfeed_mask is not None:
-            if len(outfeed_mask) != len(chosen):
-                raise ArgumentError(f"outfeed_mask has {len(outfeed_mask)} entries, there are {len(chosen)} outputs.")
-            chosen = [value for value, masked in zip(chosen, outfeed_mask, strict=True) if not masked]
-        return _give(chosen, outfeed_queue, accumulate_outfeed, accumulate_outfeed_dtype, outfeed_loss)
+    how = Gradients(training, method.name, None, replicas)
+    outside, tracer.gradients = tracer.gradients, how
+    try:
+        with tf.name_scope(name or "pipeline"):
+            collectives.announce(spec, repeats)
+            with tf.GradientTape() if training else contextlib.nullcontext() as tape:
+                outputs = _forward(stages, inputs, infeed_queue)
+                if optimizer_function is not None:
+                    made, loss = _optimized(optimizer_function, outputs, len(stages) - 1)
+            chosen = [made.loss] if outfeed_loss else _unmasked(outputs, outfeed_mask)
+            if optimizer_function is not None:
+                _update(made, loss, tape, how, gradient_accumulation_dtype, gradient_accumulation_for_captured_grads)
+            return _give(chosen, outfeed_queue, accumulate_outfeed, accumulate_outfeed_dtype, outfeed_loss)
+    finally:
+        tracer.gradients = outside
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
@@ -186,77 +197,149 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
 # ---- the parts of a pipeline ----
 
 
-def _forward(stages: list[Any], inputs: Sequence[Any] | None, queue: IPUInfeedQueue | None) -> list[Any]:
+def _forward(stages: list[Any], inputs: Any, queue: IPUInfeedQueue | None) -> list[Any]:
     """All stages, one behind the other; gives the last one's outputs."""
+    given = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    if any(isinstance(value, tf.Variable) for value in given):
+        warnings.warn(
+            "A variable in the inputs of a pipeline is handed over by value: what a stage assigns is lost. Use it in "
+            "the stage as it is.",
+            stacklevel=4,
+        )
     with tf.name_scope(stage_token(0)):
-        values = [tf.convert_to_tensor(value) for value in (inputs or [])]
-        element = queue._dequeue() if queue is not None else ()
-    named = element if isinstance(element, dict) else {}
-    values += () if named else (element if isinstance(element, tuple) else (element,))
+        values = [tf.convert_to_tensor(value) for value in given]
+        more, named = queue._arguments() if queue is not None else ((), {})
+    values += more
     for number, stage in enumerate(stages):
-        _check_captures(stage, values, named)
+        what = f"pipeline stage {number} ({getattr(stage, '__name__', type(stage).__name__)})"
+        check_arguments(stage, values, named, what, "value(s)")
+        graph: Any = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
         with tf.name_scope(stage_token(number)):
-            given = stage(*values, **named)
-            named = {}
-            flat = [given] if tf.is_tensor(given) else list(given or ())
-            values = [tf.convert_to_tensor(value) for value in flat]
+            found = tfapi.with_autograph(stage)(*values, **named)
+            outputs = _outputs(found, what)
+        _check_captures(graph, before, [*values, *named.values()], what)
+        values, named = outputs, {}
     return values
 
 
-def _check_captures(stage: Callable[..., Any], values: list[Any], named: dict[str, Any]) -> None:
-    """A stage works on another micro-batch than the code around it: it may only use what it is handed, and "
-    "variables."""
-    spec = lambda value: tf.TensorSpec(value.shape, value.dtype)  # noqa: E731
-    graph = func_graph_from_py_func(
-        getattr(stage, "__name__", "stage"), _quiet(stage), [spec(v) for v in values],
-        {key: spec(value) for key, value in named.items()},
-    )  # fmt: skip
-    outside = [t for t, _ in graph.captures if t.dtype != tf.resource and not hasattr(t, "numpy")]
-    if outside:
-        raise ArgumentError(
-            f"Trying to capture the tensor {outside[0].name} of shape {outside[0].shape} in pipeline stage "
-            f"{getattr(stage, '__name__', stage)!r}: a stage uses its arguments and variables only. Hand it on "
-            f"from stage "
-            "to stage."
-        )
+def _outputs(given: Any, what: str) -> list[Any]:
+    """What a stage gives, as a list of tensors; operations run anyway."""
+    if isinstance(given, Mapping):
+        raise ArgumentTypeError(f"{what} returns a dictionary; it must return a tensor, or a list or tuple of them.")
+    flat = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
+    return [tf.convert_to_tensor(value) for value in flat if not isinstance(value, tf.Operation)]
 
 
-def _quiet(stage: Callable[..., Any]) -> Callable[..., Any]:
-    """A stage that is only looked at: its outputs do not matter."""
+def _check_captures(graph: Any, before: int, values: list[Any], what: str) -> None:
+    """A stage works on another micro-batch than the code around it: it uses what it is handed, and variables.
 
-    def looked_at(*args: Any, **kwargs: Any) -> Any:
-        return stage(*args, **kwargs)
+    Args:
+        graph: that the stage was traced into.
+        before: how many operations it had before.
+        values: that the stage is handed, in structures.
+        what: the stage, for the message.
+    """
+    own = {id(operation) for operation in graph.get_operations()[before:]}
+    allowed = {id(value) for value in tf.nest.flatten(values)}
+    # What another function captures comes in by a placeholder, whichever stage uses it first.
+    captured = {id(inside): outside for outside, inside in graph.captures}
+    for operation in graph.get_operations()[before:]:
+        for tensor in operation.inputs:
+            source = captured.get(id(tensor), tensor)
+            steady = source.dtype == tf.resource or hasattr(source, "numpy") or tensor.op.type == "Const"
+            if steady or id(tensor) in allowed or (id(tensor.op) in own and id(tensor) not in captured):
+                continue
+            raise ArgumentError(
+                f"Trying to capture the tensor {source.name} of shape {source.shape} in {what}: a stage uses its "
+                "arguments and variables only. Hand it on from stage to stage."
+            )
 
-    looked_at.__name__ = getattr(stage, "__name__", "stage")
-    return looked_at
+
+def _optimized(function: Callable[..., Any], outputs: list[Any], stage: int) -> tuple[OptimizerFunctionOutput, Any]:
+    """What an optimizer function gives, and the loss that is differentiated."""
+    check_arguments(function, outputs, {}, "optimizer_function", "output(s) of the last stage")
+    with tf.name_scope(stage_token(stage)):
+        made = tfapi.with_autograph(function)(*outputs)
+        if not isinstance(made, OptimizerFunctionOutput):
+            raise ArgumentTypeError(f"optimizer_function returns {made!r}; it must be an OptimizerFunctionOutput.")
+        scales = made.tape is None and hasattr(made.opt, "scale_loss")
+        return made, made.opt.scale_loss(made.loss) if scales else made.loss
 
 
-def _update(made: OptimizerFunctionOutput, tape: Any, how: Gradients) -> None:
+def _update(
+    made: OptimizerFunctionOutput, loss: Any, tape: Any, how: Gradients, dtype: Any, accumulate_captured: bool
+) -> None:
     """Gradients are summed over the micro-batches and the replicas, then applied once."""
     tracer = adapter.current_tracer()
     assert tracer is not None
-    tape = made.tape or tape
-    variables = [adapter.tensorflow_variable(v) for v in made.variables or tape.watched_variables()]
-    grads = tape.gradient(made.loss, variables)
+    is_tf1 = isinstance(made.opt, tf.compat.v1.train.Optimizer)
+    if is_tf1:
+        pairs = _tf1_gradients(made, tape)
+    else:
+        tape = made.tape or tape
+        found = [adapter.tensorflow_variable(v) for v in made.variables or tape.watched_variables()]
+        pairs = list(zip(tape.gradient(loss, found), found, strict=True))
+    captured = made.captured
+    if made.captured_gradient_outfeed is not None and captured and not accumulate_captured:
+        made.captured_gradient_outfeed.enqueue(captured)
+    if all(gradient is None for gradient, _ in pairs):
+        raise ArgumentError("The loss of the pipeline depends on no variable: no gradient can be applied.")
+    # An optimizer that takes the replicas' mean itself gets its own replica's gradients.
+    to_apply = dataclasses.replace(how, replicas=1) if getattr(made.opt, "reduces_over_replicas", False) else how
     with tracer.part("optimizer"):
         summed = [
-            (dataclasses.replace(how, dtype=how.dtype(v) if callable(how.dtype) else how.dtype).reduce(g), v)
-            for g, v in zip(grads, variables, strict=True)
+            (dataclasses.replace(to_apply, dtype=dtype(v) if _is_function(dtype) else dtype).reduce(g), v)
+            for g, v in pairs
             if g is not None
         ]
-        args, kwargs = made.apply_gradients_args or (), made.apply_gradients_kwargs or {}
+        captured = {tag: tf.nest.map_structure(how.reduce, gradients) for tag, gradients in captured.items()}
+        if made.captured_gradient_outfeed is not None and captured and accumulate_captured:
+            made.captured_gradient_outfeed.enqueue(captured)
+        args, kwargs = made.apply_gradients_args or (), dict(made.apply_gradients_kwargs or {})
+        if captured and getattr(made.opt, "supports_captured_grads", False):
+            kwargs.setdefault("captured_grads", captured)
         with adapter.gradients_are_ready():
-            made.opt.apply_gradients(adapter.own_variables(made.opt, summed), *args, **kwargs)
+            if is_tf1:
+                made.opt.apply_gradients(summed, *args, **kwargs)
+                list_state(made.opt, *args, *kwargs.values())
+            else:
+                made.opt.apply_gradients(adapter.own_variables(made.opt, summed), *args, **kwargs)
+
+
+def _tf1_gradients(made: OptimizerFunctionOutput, tape: Any) -> list[Any]:
+    """Gradients and variables as the optimizer computes them; of all variables that the stages use, if it is not said
+    which."""
+    args, kwargs = made.compute_gradients_args or (), dict(made.compute_gradients_kwargs or {})
+    if not args and not kwargs.setdefault("var_list", list(tape.watched_variables())):
+        return []
+    # As a tape names them, which is how the backward pass is told from the forward pass.
+    with tf.name_scope("gradient_tape/"):
+        return list(made.opt.compute_gradients(made.loss, *args, **kwargs))
+
+
+def _is_function(dtype: Any) -> bool:
+    return callable(dtype) and not isinstance(dtype, (type, tf.DType))
+
+
+def _unmasked(values: list[Any], mask: Sequence[bool] | None) -> list[Any]:
+    if mask is None:
+        return values
+    if len(mask) != len(values):
+        raise ArgumentError(f"outfeed_mask has {len(mask)} entries, there are {len(values)} outputs.")
+    return [value for value, masked in zip(values, mask, strict=True) if not masked]
 
 
 def _give(values: list[Any], queue: IPUOutfeedQueue | None, accumulate: bool, dtype: Any, is_loss: bool) -> Any:
     if not values:
         return tf.no_op()
     if queue is None:
-        raise ArgumentError("The pipeline has outputs, and no outfeed_queue has been provided.")
+        raise ArgumentError(
+            f"The last stage of the pipeline has {len(values)} output(s), and no outfeed_queue has been provided."
+        )
     if accumulate:
-        kind = lambda v: dtype(v) if callable(dtype) else dtype  # noqa: E731
-        values = [collectives.accumulate(value, "SUM", kind(value)) for value in values]
+        kinds = [dtype(value) if _is_function(dtype) else dtype for value in values]
+        values = [collectives.accumulate(value, "SUM", kind) for value, kind in zip(values, kinds, strict=True)]
     return queue.enqueue(values[0] if is_loss and len(values) == 1 else tuple(values))
 
 
@@ -270,10 +353,9 @@ def _stages(stages: Any) -> list[Callable[..., Any]]:
         raise ArgumentError(f"A pipeline has two or more computational_stages; there are {len(stages)}.")
     for stage in stages:
         if isinstance(stage, (list, tuple)):
-            raise UnsupportedError(
+            raise NotOnIPUError(
                 "A pipeline stage of several functions that run at once is not there; write one function that "
-                "calls them.",
-                ["a list of functions as a pipeline stage"],
+                "calls them."
             )
         if not callable(stage):
             raise ArgumentTypeError(f"computational_stages holds {stage!r}, which is no function.")
@@ -281,21 +363,58 @@ def _stages(stages: Any) -> list[Callable[..., Any]]:
 
 
 def _count(count: Any) -> int:
-    if count is None or isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= _INT32:
+    known = tf.get_static_value(count) if tf.is_tensor(count) else count
+    if count is not None and known is None:
+        raise NotOnIPUError(
+            "gradient_accumulation_count is a tensor that is known only when the program runs; give a number."
+        )
+    if known is None or isinstance(known, bool) or not hasattr(known, "__index__") or not 0 < int(known) <= _INT32:
         raise ArgumentError(
             f"gradient_accumulation_count is {count!r}; it must be a number of micro-batches, from 1 to {_INT32}."
         )
-    return count
+    return int(known)
+
+
+def _repeats(count: Any) -> int:
+    if isinstance(count, bool) or not hasattr(count, "__index__") or int(count) < 1:
+        raise ArgumentError(f"repeat_count is {count!r}; it must be a number of weight updates, 1 or more.")
+    return int(count)
 
 
 def _mapping(mapping: Any, stages: int) -> tuple[int, ...]:
     if mapping is None:
         return ()
     if not isinstance(mapping, (list, tuple)):
-        raise ArgumentTypeError("device_mapping must be a list or tuple of numbers.")
+        raise ArgumentTypeError(f"device_mapping is {mapping!r}; it must be a list or tuple of numbers of IPUs.")
     if len(mapping) != stages:
         raise ArgumentError(f"Each stage must be mapped to an IPU: {len(mapping)} entries for {stages} stages.")
+    if any(isinstance(device, bool) or not hasattr(device, "__index__") or int(device) < 0 for device in mapping):
+        raise ArgumentError(f"device_mapping is {list(mapping)}; it must hold numbers of IPUs, from 0.")
     return tuple(int(device) for device in mapping)
+
+
+def _recomputation(schedule: PipelineSchedule, mode: RecomputationMode | None) -> None:
+    """Refuses a mode that a schedule has not: api.md 6."""
+    mixed, first = RecomputationMode.RecomputeAndBackpropagateInterleaved, RecomputationMode.RecomputeThenBackpropagate
+    wrong = {PipelineSchedule.Interleaved: mixed, PipelineSchedule.Sequential: first}.get(schedule)
+    if mode is not None and mode is wrong:
+        raise tf.errors.UnimplementedError(
+            None, None, f"The schedule {schedule.name} does not recompute by {mode.name}; use RecomputationMode.Auto."
+        )
+
+
+def _replicas(ipus: int, stages: int, devices: tuple[int, ...]) -> int:
+    try:
+        return replica_count("the pipeline", ipus, stages=stages, device_mapping=devices or None)
+    except ConfigError as error:
+        raise ArgumentError(str(error)) from None  # which AutoGraph passes on as it is
+
+
+def _method(method: Any) -> GradientAccumulationReductionMethod:
+    try:
+        return GradientAccumulationReductionMethod.parse(method)
+    except ConfigError as error:
+        raise ArgumentError(str(error)) from None
 
 
 def _member(what: str, value: Any, kind: type) -> None:
@@ -327,3 +446,5 @@ def _queues(infeed: Any, outfeed: Any, optimizer: Any, outfeed_loss: bool, accum
         raise ArgumentError("outfeed_mask needs an optimizer_function, and excludes outfeed_loss.")
     if accumulate and (outfeed is None or outfeed._mode is not IPUOutfeedMode.ALL):
         raise ArgumentError("accumulate_outfeed needs an outfeed_queue in IPUOutfeedMode.ALL.")
+    if outfeed_loss and outfeed is None:
+        raise ArgumentError("The loss is to be put into a queue, and no outfeed_queue has been provided.")

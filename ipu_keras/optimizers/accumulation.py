@@ -93,7 +93,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
         following = tf.cond(tf.equal(index, self._count - 1), update, lambda: index + 1)
         done = turn.assign(following).op
-        list_state(self._optimizer)
+        list_state(self._optimizer, global_step)
         return done
 
     def _reduced(self, total: Any) -> Any:
