@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import memory, networks
+from benchmarks import memory, networks, pipelines
 from benchmarks.measure import Figures, figures, training
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -192,4 +192,5 @@ CASES: dict[str, Callable[[int], Figures]] = {
     "encoder": encoder,
     "supersteps": supersteps,
     **networks.CASES,
+    **pipelines.CASES,
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import memory
-from ipu_runtime.program import REPEAT
+from ipu_runtime.program import REPEAT, TIMED
 
 Figures = dict[str, Any]
 
@@ -17,7 +17,7 @@ def supersteps_of(profile: Any) -> int:
     """Supersteps that one iteration runs: compute sets, exchanges and streams, those in a loop once for each trip."""
     kinds = [step.kind for step in profile.steps]
     start = kinds.index(REPEAT) if REPEAT in kinds else 0
-    return sum(n for kind, n in zip(kinds[start:], profile.times[start:], strict=True) if kind < REPEAT)
+    return sum(n for kind, n in zip(kinds[start:], profile.times[start:], strict=True) if kind in TIMED)
 
 
 def figures(

@@ -140,12 +140,19 @@ def test_kind_batch_size_and_target(file, capsys):
     )
 
 
+def test_several_ipus(file, capsys):
+    """Without stages, IPUs are replicas: as many samples more, and the sums of gradients to pay for."""
+    _, one = report_of(capsys, file)
+    code, two = report_of(capsys, file, "--ipus", "2")
+    assert code == cli.OK and two["batch_size"] == 2 * one["batch_size"]
+    assert one["cycles_per_step"] < two["cycles_per_step"]
+
+
 def test_wrong_usage(file, capsys):
     for arguments, text in [
         ([file + ":open_batch"], "say --batch-size"),
         ([file + ":absent"], "no function 'absent'. It has model, "),
         ([file + ".txt"], "there is no file"),
-        ([file, "--ipus", "2"], "several IPUs are not there yet"),
         ([file, "--ipus", "0"], "at least 1"),
         ([file, "--batch-size", "0"], "at least 1"),
     ]:
