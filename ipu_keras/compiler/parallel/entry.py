@@ -26,13 +26,13 @@ from ipu_keras.compiler.entry import Entry
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
 from ipu_keras.compiler.lower.context import Context
-from ipu_keras.compiler.lower.parts import Located, Mark, Offset, RawGroup, RawStep, Var, host_rows
+from ipu_keras.compiler.lower.parts import Located, Mark, RawGroup, RawStep, host_rows
 from ipu_keras.compiler.lower.scope import Scope, write_back
 from ipu_keras.compiler.lower.streams import from_host, to_host
 from ipu_keras.compiler.move import plan_move
 from ipu_keras.compiler.parallel.chips import LINK, spread_over_chips
+from ipu_keras.compiler.parallel.crossing import Crossing
 from ipu_keras.compiler.parallel.cut import ACC, COUNT, CROSS, FEED, STATE, STREAM, Cut, Part, cut
-from ipu_keras.compiler.parallel.queues import Keep, Queue, plan_route
 from ipu_keras.compiler.parallel.schedule import NAMES, Schedule
 from ipu_keras.compiler.parallel.stages import assign
 from ipu_keras.compiler.passes.fuse import fuse
@@ -40,8 +40,7 @@ from ipu_keras.compiler.passes.generator import GENERATOR
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.ir import Node, Value, check
 from ipu_runtime.codelets import registry
-from ipu_runtime.codelets.fifo_model import CLEAR, COUNTER_BYTES, PUT, TAKE
-from ipu_runtime.program import BRANCH, COMPUTE, FOR, LABEL, NEXT, STREAM_IN, STREAM_OUT, WINDOW, Program
+from ipu_runtime.program import FOR, LABEL, NEXT, STREAM_IN, STREAM_OUT, WINDOW, Program
 
 __all__ = ["ParallelEntry"]
 
@@ -70,19 +69,13 @@ class ParallelEntry(Entry):
         self.sums: dict[Any, tuple[Value, int]] = {}  # accumulated value -> (its parameter, chip)
         self.copies: dict[tuple[int, int], Value] = {}  # small state on another chip
         self.outputs: list[dict[str, Any]] = []
-        self.queues: list[dict[str, Any]] = []
-        self.made: dict[Value, tuple[Value, int]] = {}  # value that crosses -> (in its part's graph, its part)
-        self.arrived: dict[tuple[Value, int], Located] = {}  # value that crosses, on a stage that got it over a link
-        self.routes = {v: plan_route(schedule, self.cut.made[v], self.cut.users[v]) for v in self.cut.made}
-        self.before: list[RawStep] = []
+        self.crossing = Crossing(ctx, schedule, self.cut)
         self.begin: list[RawStep] = []
-        self.bodies: list[list[RawStep]] = []
-        self.links: list[list[RawStep]] = [[] for _ in range(schedule.stages)]
         for i, value in enumerate(self.graph.params):
             if i in self.state:
                 ctx.lazy[value] = self._on_chip(i, self._state_maker(i, value))
         for p in range(schedule.stages):
-            self.bodies.append(self._stage(p, self.cut.parts[p]))
+            self._stage(p, self.cut.parts[p])
         self.stage_slots = ctx.slots
         update = self._update(self.cut.parts[-1])
         for i in self.state:
@@ -93,7 +86,7 @@ class ParallelEntry(Entry):
             # Those of stages run for each micro-batch.
             if queue["count"] is not None and queue["slot"] < self.stage_slots:
                 queue["count"] *= spec.micro_batches
-        return self._assemble(self.before, [*self.begin, *self._loop(), *update], self.outputs)
+        return self._assemble(self.crossing.before, [*self.begin, *self._loop(), *update], self.outputs)
 
     # ---- states ----
 
@@ -144,8 +137,8 @@ class ParallelEntry(Entry):
 
     # ---- stages ----
 
-    def _stage(self, p: int, part: Part) -> list[RawStep]:
-        """The steps of a program stage; its links are put aside."""
+    def _stage(self, p: int, part: Part) -> None:
+        """Lower a program stage: its steps, and those that hand on what it has made."""
         ctx, chip = self.ctx, self.schedule.chip(p)
         graph = fuse(part.graph)
         check(graph)
@@ -175,15 +168,15 @@ class ParallelEntry(Entry):
                     self.outputs.append(self._output(end.what, value, self.spec.micro_batches))
                 elif end.kind == CROSS:
                     ctx.place(value)
-                    self.made[end.what] = (value, p)
+                    self.crossing.made[end.what] = value
                 else:
                     # A state that is changed and not read has no parameter in this part.
                     home = homes.get((end.kind, end.what), None)
                     back.append((home if home is not None else self._state(end.what, chip, True), value))
             ctx.label = ctx.at("|variable|new values")
             write_back(ctx, back)
-        self._hand_on(p, steps)
-        return steps
+        self.crossing.bodies.append(steps)
+        self.crossing.hand_on(p)
 
     def _input(self, p: int, param: Value, end: Any, changed: set[Any]) -> None:
         """Say where a parameter of a stage is."""
@@ -208,7 +201,7 @@ class ParallelEntry(Entry):
 
             ctx.lazy[param] = home
         else:
-            self._crossed(p, param, end.what)
+            self.crossing.take(p, param, end.what)
 
     def _at(self, value: Value) -> Callable[[Layout], Located]:
         """A maker for what stands for another value."""
@@ -217,102 +210,6 @@ class ParallelEntry(Entry):
     def _weight(self, total: Value) -> Value | None:
         """The weight that a sum is for, if the stages have it."""
         return _weight_of(self.cut, total, self.graph.params)
-
-    # ---- values that cross ----
-
-    def _crossed(self, p: int, param: Value, what: Value) -> None:
-        """A value from an earlier stage."""
-        ctx = self.ctx
-        if (what, p) in self.arrived:
-            ctx.located[param] = self.arrived[what, p]
-            return
-        use = next(u for u in self.routes[what].uses if u.stage == p)
-        here = self._held(what, use.holder)
-        if isinstance(use, Keep) and (what, use.holder) not in self.arrived:
-            # Another shape of something that came to the stage is overwritten as soon as that is.
-            if not any(here.var in step.writes for step in self.bodies[use.holder]):
-                use = Queue(use.holder, p, self.schedule.in_flight(use.holder, p))
-        if isinstance(use, Keep):
-            here.var.carried |= self._position(p) < self._position(use.holder)
-            ctx.located[param] = here
-            return
-        queue = self._queue(use, here, param.itemsize)
-
-        def take(layout: Layout) -> Located:
-            var = ctx.var(here.layout, param.itemsize)
-            found = Located(var, here.layout)
-            self._fifo(ctx, TAKE, use.depth, found, param.itemsize, queue)
-            return found
-
-        ctx.lazy[param] = take
-
-    def _held(self, what: Value, stage: int) -> Located:
-        """Where a value is on a stage that made it or got it over a link."""
-        if (what, stage) in self.arrived:
-            return self.arrived[what, stage]
-        return self.ctx.place(self.made[what][0])
-
-    def _position(self, p: int) -> tuple[int, int]:
-        """Order of the stages' steps in the text of a turn."""
-        return p % self.schedule.period, -p
-
-    def _queue(self, use: Queue, here: Located, itemsize: int) -> tuple[Var, Var]:
-        """A new queue for a value; the holder's steps put it in, and before everything it is made empty."""
-        ctx, var = self.ctx, here.var
-        label, ctx.label = ctx.label, ctx.at(f"|queue|stage {use.holder} to {use.stage}")
-        queue = Var(var.tiles, var.sizes * use.depth, "activation", ctx.label, pinned=True, chip=var.chip)
-        ends = Var(
-            var.tiles, np.full(len(var.tiles), COUNTER_BYTES), "activation", ctx.label, pinned=True, chip=var.chip
-        )
-        ctx.vars += [queue, ends]
-        with ctx.into(self.before):
-            self._fifo(ctx, CLEAR, use.depth, here, itemsize, (queue, ends))
-        put: list[RawStep] = []
-        with ctx.into(put):
-            self._fifo(ctx, PUT, use.depth, here, itemsize, (queue, ends))
-        steps = self.bodies[use.holder]
-        written = max((i for i, step in enumerate(steps) if var in step.writes), default=-1)
-        behind = _behind(steps, written) + 1
-        steps[behind:behind] = put
-        self.queues.append({"from": use.holder, "to": use.stage, "depth": use.depth, "bytes": int(queue.sizes.sum())})
-        ctx.label = label
-        return queue, ends
-
-    @staticmethod
-    def _fifo(ctx: Context, action: int, depth: int, here: Located, itemsize: int, queue: tuple[Var, Var]) -> None:
-        """One vertex on each tile that has a part of the value."""
-        (ring, ends), var = queue, here.var
-        keep = np.flatnonzero(here.layout.flat_sizes)
-        if not len(keep):
-            return
-        tiles = here.layout.flat_tiles[keep]
-        columns: list[Any] = [tiles, here.layout.flat_sizes[keep] * itemsize]
-        columns += [Offset(var, tiles) if action != CLEAR else np.zeros(1, np.int64)]
-        columns += [Offset(ring, tiles), Offset(ends, tiles)]
-        group = RawGroup(registry.FIFO, len(keep), [action, depth], columns)
-        reads = {TAKE: [ring, ends], PUT: [var, ends], CLEAR: []}[action]
-        writes = {TAKE: [var, ends], PUT: [ring, ends], CLEAR: [ring, ends]}[action]
-        ctx.steps.append(RawStep(COMPUTE, [group], reads, writes, ctx.label))
-
-    def _hand_on(self, p: int, steps: list[RawStep]) -> None:
-        """At the end of the slot: what the next stage, or one behind it, gets from this one."""
-        ctx, moves = self.ctx, []
-        late = self._position(p + 1) < self._link_position(p)
-        for what, route in self.routes.items():
-            if any(hop.stage == p for hop in route.hops):
-                here = self._held(what, p)
-                with ctx.on(self.schedule.chip(p + 1)):
-                    var = ctx.var(here.layout, what.itemsize)
-                var.carried = late
-                self.arrived[what, p + 1] = Located(var, here.layout)
-                moves.append((plan_move(here.layout, here.layout), here.var, var, what.itemsize))
-        if moves:
-            ctx.label = ctx.at(f"|link|stage {p} to {p + 1}")
-            with ctx.into(self.links[p]):
-                ctx.exchange(moves)
-
-    def _link_position(self, p: int) -> tuple[int, int]:
-        return p % self.schedule.period, 1
 
     # ---- the loop over slots ----
 
@@ -325,9 +222,9 @@ class ParallelEntry(Entry):
         for slot in range(schedule.period):
             due = [p for p in reversed(range(schedule.stages)) if p % schedule.period == slot]
             for p in due:
-                out += self._window(p, self.bodies[p], False)
+                out += self._window(p, self.crossing.bodies[p], False)
             for p in due:
-                out += self._window(p, self.links[p], True)
+                out += self._window(p, self.crossing.links[p], True)
         out.append(self._control(NEXT, [self.first], label, end))
         self.last = end
         return out
@@ -447,26 +344,9 @@ class ParallelEntry(Entry):
                 "rows": schedule.rows,
                 "micro_batches": count,
                 "slots": schedule.slots(count),
-                "queues": self.queues,
+                "queues": self.crossing.queues,
             },
         }
-
-
-def _behind(steps: list[RawStep], at: int) -> int:
-    """The last step of the loops and branches that a step is in, else the step itself."""
-    place = {step.mark: i for i, step in enumerate(steps) if step.mark is not None}
-    regions = [(i, place[step.loop[0]]) for i, step in enumerate(steps) if step.loop is not None]
-    for i, step in enumerate(steps):
-        if step.kind == BRANCH:
-            # A loop's branch goes to its end, a conditional's to its second side, which knows the end.
-            side = steps[place[step.groups[0].params[0]]]
-            if side.choice is not None:
-                regions.append((i, place[side.choice]))
-    while True:
-        further = max((end for begin, end in regions if begin <= at < end), default=at)
-        if further == at:
-            return at
-        at = further
 
 
 def _fill_zero(ctx: Context, here: Located, value: Value) -> None:
