@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from enum import Enum
 from typing import Any
 
 from ipu_keras.config import (
@@ -25,13 +26,25 @@ __all__ = [
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
+    "SyntheticDataCategory",
     "configure_ipu_system",
     "get_ipu_config",
     "get_num_of_ipus_in_device",
     "move_variable_initialization_to_cpu",
     "reset_ipu_seed",
     "running_on_ipu_model",
+    "use_synthetic_data_for",
 ]
+
+
+class SyntheticDataCategory(Enum):
+    """Kinds of data that a program may be run without."""
+
+    Seed = 0
+    Infeed = 1
+    Outfeed = 2
+    HostEmbedding = 3
+    Parameters = 4
 
 
 def reset_ipu_seed(
@@ -50,6 +63,9 @@ def reset_ipu_seed(
 
     Raises:
         NotImplementedError: equal numbers on all replicas are asked for.
+
+    Example:
+        >>> reset_ipu_seed(42)
     """
     from ipu_keras.ops import _seeds
 
@@ -65,6 +81,10 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     Args:
         ipu_device: its name, such as ``"/device:IPU:0"``.
         device: accepted.
+
+    Example:
+        >>> get_num_of_ipus_in_device("/device:IPU:0")
+        1
     """
     del ipu_device, device
     configured = system.current()
@@ -72,7 +92,12 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
 
 
 def running_on_ipu_model() -> bool:
-    """Whether ``--use_ipu_model`` is in TF_POPLAR_FLAGS."""
+    """Whether ``--use_ipu_model`` is in TF_POPLAR_FLAGS.
+
+    Example:
+        >>> running_on_ipu_model()
+        False
+    """
     return use_ipu_model()
 
 
@@ -81,5 +106,26 @@ def move_variable_initialization_to_cpu(graph: Any = None) -> None:
 
     Args:
         graph: accepted.
+
+    Example:
+        >>> move_variable_initialization_to_cpu()
     """
     del graph
+
+
+def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
+    """Whether a kind of data is made up on the device instead of sent: never, here.
+
+    Args:
+        synthetic_data_category: the kind.
+
+    Raises:
+        TypeError: it is no SyntheticDataCategory.
+
+    Example:
+        >>> use_synthetic_data_for(SyntheticDataCategory.Infeed)
+        False
+    """
+    if not isinstance(synthetic_data_category, SyntheticDataCategory):
+        raise TypeError(f"{synthetic_data_category!r} is no SyntheticDataCategory.")
+    return False
