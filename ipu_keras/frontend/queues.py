@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import DEQUEUE, ENQUEUE
-from ipu_keras.errors import UnsupportedError
+from ipu_keras.errors import DataError, UnsupportedError
 from ipu_keras.frontend import effects
 
 __all__ = ["HostQueue", "dequeue", "enqueue", "find", "outermost_graph", "register"]
@@ -123,6 +123,12 @@ def exchange(specs: list[dict[str, Any]], turns: Callable[[int], int], replicas:
         lead = (count, replicas) if replicas > 1 else (count,)
         if spec["mode"] == "in":
             queue = find(spec["queue"])
+            if queue is None:
+                raise DataError(
+                    "The infeed queue that the program takes its elements from is gone: keep a reference to it "
+                    "while the "
+                    "program may run."
+                )
             if spec["queue"] not in pulled:
                 pulled[spec["queue"]] = queue.pull(count * replicas)
             array = pulled[spec["queue"]][spec["leaf"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
@@ -12,7 +13,7 @@ from tensorflow.python.eager import context as _context
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.framework.func_graph import FuncGraph as _FuncGraph
 from tensorflow.python.ops import gen_resource_variable_ops as _resource
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
 
 __all__ = ["lower", "parse", "read_tensor", "assign_tensor", "view", "address", "tensor_from", "captures", "all_ops"]
 
@@ -48,10 +49,14 @@ def captures(concrete: Any) -> list[Any]:
         concrete: a ConcreteFunction.
     """
     by_handle = {id(v.handle): v for v in concrete.graph.variables}
-    result = []
-    for tensor in concrete.captured_inputs:
-        result.append(by_handle.get(id(tensor), tensor))
-    return result
+    unlisted = [t for t in concrete.captured_inputs if t.dtype == tf.resource and id(t) not in by_handle]
+    if unlisted:
+        # A function lists the variables that it reads. One that it only writes (an optimizer's slot) is found by its
+        # handle, among all that there are.
+        wanted = {id(tensor) for tensor in unlisted}
+        found = [o for o in gc.get_objects() if isinstance(o, BaseResourceVariable) and id(o._handle) in wanted]
+        by_handle.update({id(v._handle): v for v in found})
+    return [by_handle.get(id(tensor), tensor) for tensor in concrete.captured_inputs]
 
 
 def all_ops(graph: Any) -> Iterable[Any]:
