@@ -16,6 +16,7 @@ from ipu_keras.errors import ConfigError
 from ipu_keras.frontend import collectives, tfapi
 from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import stage_token
+from ipu_keras.frontend.once import in_loop_or_branch
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -154,6 +155,11 @@ def pipeline(
     tracer = adapter.current_tracer()
     if tracer is None or not tf.inside_function():
         raise ArgumentError("pipelining_ops.pipeline is for a device program: call the function through strategy.run.")
+    if in_loop_or_branch():
+        raise ArgumentError(
+            "pipelining_ops.pipeline is in a loop or a branch of the program, and it is the whole program: give "
+            "repeat_count, or call strategy.run several times."
+        )
     replicas = _replicas(tracer.ipus, len(stages), devices)
     training, configured = optimizer_function is not None, system.current()
     spec = Parallel(

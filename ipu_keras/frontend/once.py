@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["Once"]
+__all__ = ["Once", "in_loop_or_branch"]
 
 _TRIAL = "tmp"
 """Name of the graph in which AutoGraph tries a loop's body, to find out what variables it makes; it is thrown away."""
@@ -42,6 +42,11 @@ class Once:
         if not _in_trial():
             self._graphs.add(_function_graph())
         return False
+
+
+def in_loop_or_branch() -> bool:
+    """Whether what is being traced is the body of a loop, or a branch."""
+    return any(type(graph).__name__.endswith(("BodyFuncGraph", "BranchFuncGraph")) for graph in _around())
 
 
 def _around() -> list[Any]:

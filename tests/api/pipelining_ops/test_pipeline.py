@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras import IPUStrategy, optimizers
+from ipu_keras import IPUStrategy, loops, optimizers
 from ipu_keras import pipelining_ops as po
 from ipu_keras.config import IPUConfig
 from ipu_keras.eager.backprop import GradientCaptureContext, GradientCaptureTape
@@ -370,6 +370,49 @@ def test_checkpoints_and_variables_by_value():
     same(queue.dequeue(), [2 * X[:8].reshape(4, 2, 3)])
 
 
+def test_arguments_and_results_beside_a_pipeline():
+    queue, infeed, strategy = IPUOutfeedQueue(), data(), IPUStrategy(strict=True, ipus=2)
+
+    @tf.function
+    def program(scale, number):
+        scaled = scale * number
+        stage = lambda s, x, y: s * x  # noqa: E731
+        po.pipeline([stage, lambda z: z], 4, inputs=[scaled], infeed_queue=infeed, outfeed_queue=queue)
+        return scaled + 1.0
+
+    for at, scale in enumerate((1.5, -2.0)):
+        assert strategy.run(program, (tf.constant(scale), 2.0)).numpy() == 2 * scale + 1
+        same(queue.dequeue(), [2 * scale * X[8 * at : 8 * at + 8].reshape(4, 2, 3)])
+
+
+def test_layers_of_keras_with_states_and_masks():
+    """Moving averages see each micro-batch once; dropout draws others in each, and the same in both directions."""
+    scale = 0.5
+    norm, drop = keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dropout(0.5, seed=1)
+    weight, queue, infeed = tf.Variable(scale), IPUOutfeedQueue(), data()
+    optimizer = keras.optimizers.SGD(RATE)
+
+    def second(z):
+        kept = drop(tf.ones_like(z), training=True)
+        return tf.reduce_mean(weight * kept), kept
+
+    def program():
+        po.pipeline(
+            [lambda x, y: norm(x, training=True) * 0.0 + 1.0, second], 4, infeed_queue=infeed, outfeed_queue=queue,
+            optimizer_function=lambda loss, kept: OptimizerFunctionOutput(optimizer, loss),
+        )  # fmt: skip
+
+    run(program)
+    loss, kept = (np.asarray(v, np.float64) for v in queue.dequeue())
+    assert len({v.tobytes() for v in kept}) == 4 and set(np.unique(kept)) == {0, 2}
+    same([loss], [scale * kept.mean((1, 2))])
+    same([weight], [scale - RATE * kept.mean((1, 2)).sum()])
+    mean = np.zeros(3)
+    for batch in X[:8].astype(np.float64).reshape(4, 2, 3):
+        mean = 0.5 * mean + 0.5 * batch.mean(0)
+    same([norm.moving_mean.numpy()], [mean])
+
+
 # ---- refusals ----
 
 one = lambda x, y: (x, y)  # noqa: E731
@@ -493,6 +536,19 @@ def test_tensors_from_outside_a_stage_are_refused():
         x, y = X[:8].reshape(4, 2, 3), Y[:8].reshape(4, 2, 1)
         scale = np.where(y.sum((1, 2), keepdims=True) > 0, float(steady), 1)
         same(queue.dequeue(), [x * 6 * scale])
+
+
+def test_a_program_is_one_pipeline():
+    forward = lambda: po.pipeline(stages, 4, **queued())  # noqa: E731
+    with pytest.raises(NotImplementedError, match="one pipeline; this one has 2"):
+        kept = [queued(), queued()]
+        run(lambda: [po.pipeline(stages, 4, **k) for k in kept] and None)
+    for program in (
+        lambda: loops.repeat(2, lambda: forward()),
+        lambda: tf.cond(START[0][0, 0] * tf.Variable(1.0) > 0, lambda: [forward(), 1][1], lambda: 0) and None,
+    ):
+        with pytest.raises(ValueError, match="in a loop or a branch"):
+            run(program)
 
 
 def test_only_on_the_device():
