@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -157,6 +158,63 @@ def test_iterator_and_outfeed():
     np.testing.assert_allclose(queue.dequeue(), X[:3].sum(1), rtol=1e-5)
 
 
+def test_loops_in_loops_on_two_replicas():
+    queue, strategy = IPUOutfeedQueue(), IPUStrategy(strict=True, ipus=2)
+    infeed = IPUInfeedQueue(tf.data.Dataset.range(24).map(lambda e: tf.cast(e, tf.float32)))
+
+    def outer(total):
+        (total,) = loops.repeat(3, lambda t, e: t + e, [total], infeed)
+        return total, queue.enqueue(total)
+
+    program = tf.function(lambda: loops.repeat(2, outer, [tf.constant(0.0)]))
+    elements = np.arange(24.0).reshape(2, 2, 3, 2)  # run, turn of the outer loop, of the inner one, replica
+    for run_ in range(2):
+        found = strategy.run(program)[0].numpy()
+        want = elements[run_].sum(1).cumsum(0)
+        np.testing.assert_array_equal(queue.dequeue(), want)
+        assert found == want[-1, -1]
+
+
+def test_any_compiled_function():
+    queue, strategy = IPUOutfeedQueue(), IPUStrategy()
+
+    @tf.function(jit_compile=True)
+    def program(x, times):
+        for _ in tf.range(times):
+            queue.enqueue({"x": x})
+            x *= 2
+        return x
+
+    assert strategy.run(program, (tf.constant(3), 2)).numpy() == 12
+    concrete = program.get_concrete_function(tf.TensorSpec((), tf.int32), 3)
+    assert strategy.run(concrete, (tf.constant(5),)).numpy() == 40
+    assert queue.dequeue()["x"].numpy().tolist() == [3, 6, 5, 10, 20]
+
+
+def test_a_train_step_of_ones_own_in_fit():
+    queue = IPUOutfeedQueue()
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+
+        def call(self, x):
+            return self.dense(x)
+
+        def train_step(self, batch):
+            loss = tf.reduce_mean(self(batch[0]) ** 2)
+            queue.enqueue(loss)
+            return {"loss": loss}
+
+    with IPUStrategy().scope():
+        model = Model()
+        model.compile("sgd", steps_per_execution=2)
+    model.fit(X, X[:, 0], batch_size=6, epochs=2, shuffle=False, verbose=0)
+    want = (X.astype(np.float64).sum(1) ** 2).reshape(4, 6).mean(1)
+    np.testing.assert_allclose(queue.dequeue(), [*want, *want], rtol=1e-5)
+
+
 # ---- infeed queues ----
 
 
@@ -217,7 +275,7 @@ def test_loops_end_as_python_does():
     assert [int(v) for v in few] == [12]
     assert int(run(lambda: loops.repeat(0, lambda x: x * 2, 3))[0]) == 3
     weight = tf.Variable(1.0)
-    assert run(lambda: loops.repeat(5, lambda: weight.assign_add(2.0).op)) is None
+    assert run(lambda: loops.repeat(5, lambda: weight.assign_add(2.0, read_value=False))) is None
     assert weight.numpy() == 11
 
     class Doubling:

@@ -149,6 +149,13 @@ def test_accumulators_may_have_another_dtype():
     assert set(seen) == {tf.float16}
 
 
+def test_without_a_wrapper():
+    reference = Reference(Momentum())
+    for _ in range(3):
+        reference.step()
+    check(trained(v1.MomentumOptimizer(RATE, 0.9), 3), reference)
+
+
 def test_slots_are_the_inner_optimizers():
     inner = v1.MomentumOptimizer(RATE, 0.9)
     outer = optimizers.CrossReplicaOptimizer(optimizers.IpuOptimizer(inner))
