@@ -24,7 +24,6 @@ from ipu_keras.keras import adapter
 from ipu_keras.keras.steps import replica_count
 from ipu_keras.loops import check_arguments
 from ipu_keras.ops._refusals import ArgumentError, ArgumentTypeError, NotOnIPUError
-from ipu_keras.optimizers.wrappers import list_state
 from ipu_keras.pipelining import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from ipu_keras.pipelining.optimizer_output import OptimizerFunctionOutput
 
@@ -306,11 +305,7 @@ def _update(
         if captured and getattr(made.opt, "supports_captured_grads", False):
             kwargs.setdefault("captured_grads", captured)
         with adapter.gradients_are_ready():
-            if is_tf1:
-                made.opt.apply_gradients(summed, *args, **kwargs)
-                list_state(made.opt, *args, *kwargs.values())
-            else:
-                made.opt.apply_gradients(adapter.own_variables(made.opt, summed), *args, **kwargs)
+            made.opt.apply_gradients(summed if is_tf1 else adapter.own_variables(made.opt, summed), *args, **kwargs)
 
 
 def _tf1_gradients(made: OptimizerFunctionOutput, tape: Any) -> list[Any]:

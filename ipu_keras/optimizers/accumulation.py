@@ -10,7 +10,7 @@ from ipu_keras.frontend import tfapi
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.ops._refusals import ArgumentError
 from ipu_keras.ops.cross_replica_ops import cross_replica_mean
-from ipu_keras.optimizers.wrappers import IpuOptimizer, list_state
+from ipu_keras.optimizers.wrappers import IpuOptimizer
 
 __all__ = ["CrossReplicaGradientAccumulationOptimizerV2", "GradientAccumulationOptimizerV2"]
 
@@ -92,9 +92,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
                 return tf.constant(0)
 
         following = tf.cond(tf.equal(index, self._count - 1), update, lambda: index + 1)
-        done = turn.assign(following).op
-        list_state(self._optimizer, global_step)
-        return done
+        return turn.assign(following).op
 
     def _reduced(self, total: Any) -> Any:
         """What the inner optimizer gets of a sum."""

@@ -10,20 +10,7 @@ import tensorflow as tf
 from ipu_keras.ops._refusals import ArgumentError
 from ipu_keras.ops.cross_replica_ops import cross_replica_mean
 
-__all__ = ["CrossReplicaOptimizer", "IpuOptimizer", "MapGradientOptimizer", "list_state"]
-
-
-def list_state(optimizer: Any, *others: Any) -> None:
-    """Reads an optimizer's state: a function lists only the variables that it reads, and an update only writes.
-
-    Args:
-        optimizer: one of ``tf.compat.v1.train``, in the function that it has been applied in.
-        *others: variables that it has changed, too; other values are left alone.
-    """
-    with tf.init_scope():
-        state = list(optimizer.variables())
-    for variable in [*state, *(value for value in others if isinstance(value, tf.Variable))]:
-        variable.read_value()
+__all__ = ["CrossReplicaOptimizer", "IpuOptimizer", "MapGradientOptimizer"]
 
 
 class IpuOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
@@ -78,9 +65,7 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         Returns:
             an operation.
         """
-        done = self._optimizer.apply_gradients(grads_and_vars, global_step, name)
-        list_state(self._optimizer, global_step)
-        return done
+        return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         """The inner optimizer's.
