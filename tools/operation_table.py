@@ -100,7 +100,7 @@ def document() -> str:
             f"- {names(op for op in RULES if op not in plain)}, `map`, `rng` (outside loops and branches)",
             f"- `custom-call` with the targets {names(CALLS)}",
             f"- without any step: {names(ALIASES, ('call', 'tuple', 'get-tuple-element'))}",
-            f"- of one replica, which gets back what it gives: {names(COLLECTIVES)}, `replica-id`, `partition-id`",
+            f"- of one replica, which gets back what it gives: {names(COLLECTIVES - {'all-reduce'})}, `partition-id`",
             f"- on complex numbers: {names(PARTWISE, COMPLEX_ONLY, FLAT)}, and `fft` ({names(FFT_KINDS)})\n",
         ]
     )

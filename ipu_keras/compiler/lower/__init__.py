@@ -39,6 +39,13 @@ from ipu_keras.graph.elementwise import ELEMENTWISE, kernel_op
 from ipu_keras.graph.ir import Graph, Node
 from ipu_runtime.codelets import registry
 
+OWN: dict[str, Callable[[Context, Node], None]] = {
+    "link": lower_link,
+    "dequeue": lower_dequeue,
+    "enqueue": lower_enqueue,
+}
+"""Operations of the compiler's own, which no module holds: they come from `compiler.parallel` and from custom calls."""
+
 LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
     "map": lower_map,
     "constant": lower_constant,
@@ -64,15 +71,12 @@ LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
     "conditional": lambda ctx, node: lower_conditional(ctx, node, lower),
     "all-reduce": lower_all_reduce,
     "replica-id": lower_replica_id,
-    "link": lower_link,
-    "dequeue": lower_dequeue,
-    "enqueue": lower_enqueue,
 }
 
 
 def lower(ctx: Context, node: Node) -> None:
     """Lower one node."""
-    LOWERINGS[node.op](ctx, node)
+    (LOWERINGS.get(node.op) or OWN[node.op])(ctx, node)
 
 
 PRODUCT_DTYPES = {
@@ -114,6 +118,8 @@ VERTICES: dict[str, tuple[int, ...]] = {
     "dynamic-update-slice": (registry.DYNAMIC,),
     "while": (registry.BRANCH,),
     "conditional": (registry.BRANCH,),
+    "all-reduce": (registry.COLLECTIVE,),
+    "replica-id": (),
 }
 """Codelets that an operation becomes; none where nothing moves before a reader wants it."""
 
@@ -160,6 +166,8 @@ def unsupported(graph: Graph, place: Callable[[Node], str], besides: Container[s
             continue
         if node.op in ELEMENTWISE:
             why = _check_kernel(node)
+        elif node.op in OWN:
+            why = None
         elif node.op not in LOWERINGS:
             why = str(node.attrs.get("target", ""))
         else:

@@ -34,7 +34,7 @@ def spread_over_chips(graph: Graph, known: dict[Value, int], homes: dict[int, Va
     bound = [node for node in graph.nodes if node not in free]
     for _ in range(3):
         for node in bound:
-            _settle(node, chip)
+            _settle(node, chip, free)
         for node in reversed(bound):
             # What a state is scaled by first says nothing: where the result is wanted, the state is, too.
             at = next((chip[v] for v in node.results if v in chip and v.size > 1), None)
@@ -62,13 +62,16 @@ def _free(graph: Graph) -> set[Node]:
     return free
 
 
-def _settle(node: Node, chip: dict[Value, int]) -> None:
-    """A node's chip, if its operands say it; arrays among them that are nowhere yet come there, too."""
-    placed = [v for v in node.inputs if v in chip]
+def _settle(node: Node, chip: dict[Value, int], free: set[Node]) -> None:
+    """A node's chip, if its operands say it; arrays among them that are nowhere yet come there, too.
+
+    What every chip makes for itself says nothing: weights of one shape share it.
+    """
+    placed = [v for v in node.inputs if v in chip and v.node not in free]
     if not placed:
         return
     at = chip[max(placed, key=lambda v: v.size)]
-    arrays = [v for v in node.inputs if v.size > 1 and v not in chip and v.node.op != "constant"]
+    arrays = [v for v in node.inputs if v.size > 1 and v not in chip and v.node not in free]
     if any(v.size > 1 for v in placed) or not arrays:
         for value in node.results:
             chip[value] = at
