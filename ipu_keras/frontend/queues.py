@@ -111,12 +111,12 @@ def exchange(specs: list[dict[str, Any]], turns: Callable[[int], int], replicas:
             "branch, or in a loop that the data ends. Use loops.repeat or tf.range with a fixed number.",
             [f"queue {number} in a loop of unknown length" for number in unknown],
         )
-    taken = [(spec["queue"], spec["leaf"]) for spec in specs if spec["mode"] == "in"]
-    if len(set(taken)) < len(taken):
+    places = [(spec["queue"], spec["leaf"]) for spec in specs]
+    twice = next((spec for spec, place in zip(specs, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        what = "An infeed queue is dequeued" if twice["mode"] == "in" else "An outfeed queue can only be enqueued"
         raise UnsupportedError(
-            "An infeed queue is dequeued at one place of a program, and this one takes from it at several; use a queue "
-            "for each.",
-            ["an infeed queue at several places of a program"],
+            f"{what} once in a program, at one place; use a queue for each.", ["a queue at several places of a program"]
         )
     for spec in specs:
         count = 1 if spec["mode"] == "last" else turns(spec["count"])

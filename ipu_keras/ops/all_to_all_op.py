@@ -34,8 +34,9 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
     if isinstance(x, (list, tuple)):
         return [all_gather(value, replication_factor) for value in x]
     x = tf.convert_to_tensor(x)
-    own = tf.one_hot(replication_index(), replication_factor, dtype=x.dtype)
-    return cross_replica_sum(tf.reshape(own, [-1] + [1] * x.shape.rank) * x[None])
+    # Chosen, not multiplied: zero times another replica's infinity would be no zero.
+    mine = tf.reshape(tf.range(replication_factor) == replication_index(), [-1] + [1] * x.shape.rank)
+    return cross_replica_sum(tf.where(mine, x[None], tf.zeros_like(x[None])))
 
 
 def all_to_all(
