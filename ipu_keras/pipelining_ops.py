@@ -12,19 +12,17 @@ import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.config import system
-from ipu_keras.errors import ConfigError
 from ipu_keras.frontend import collectives, tfapi
 from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import stage_token
 from ipu_keras.frontend.once import in_loop_or_branch
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
-from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.keras import adapter
-from ipu_keras.keras.steps import replica_count
 from ipu_keras.loops import check_arguments
-from ipu_keras.ops._refusals import ArgumentError, ArgumentTypeError, NotOnIPUError
-from ipu_keras.pipelining import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu_keras.ops._refusals import ArgumentError, ArgumentTypeError
+from ipu_keras.pipelining import PipelineSchedule, PipelineStageOptions, RecomputationMode, arguments
 from ipu_keras.pipelining.optimizer_output import OptimizerFunctionOutput
 
 __all__ = [
@@ -35,8 +33,6 @@ __all__ = [
     "pipeline",
     "recomputation_checkpoint",
 ]
-
-_INT32 = 2**31 - 1
 
 
 @tfapi.without_autograph
@@ -125,21 +121,21 @@ def pipeline(
         >>> strategy.run(step)
     """
     del replicated_optimizer_state_sharding
-    stages = _stages(computational_stages)
-    count = _count(gradient_accumulation_count)
-    devices = _mapping(device_mapping, len(stages))
-    repeats = _repeats(repeat_count)
-    _member("pipeline_schedule", pipeline_schedule, PipelineSchedule)
-    _member("recomputation_mode", recomputation_mode, RecomputationMode)
+    stages = arguments.checked_stages(computational_stages)
+    count = arguments.checked_count(gradient_accumulation_count)
+    devices = arguments.checked_mapping(device_mapping, len(stages))
+    repeats = arguments.checked_repeats(repeat_count)
+    arguments.check_member("pipeline_schedule", pipeline_schedule, PipelineSchedule)
+    arguments.check_member("recomputation_mode", recomputation_mode, RecomputationMode)
     schedule = PipelineSchedule.Grouped if pipeline_schedule is None else pipeline_schedule
-    _recomputation(schedule, recomputation_mode)
+    arguments.check_recomputation(schedule, recomputation_mode)
     for what, given in (
         ("forward_propagation_stages_poplar_options", forward_propagation_stages_poplar_options),
         ("backward_propagation_stages_poplar_options", backward_propagation_stages_poplar_options),
     ):
-        _stage_options(what, given, len(stages))
-    _member("weight_update_poplar_options", weight_update_poplar_options, PipelineStageOptions)
-    _refuse(
+        arguments.check_stage_options(what, given, len(stages))
+    arguments.check_member("weight_update_poplar_options", weight_update_poplar_options, PipelineStageOptions)
+    arguments.refuse(
         batch_serialization_iterations=batch_serialization_iterations != 1,
         continuous_weight_updates=continuous_weight_updates,
         offload_activations=offload_activations,
@@ -149,8 +145,10 @@ def pipeline(
     )
     if optimizer_function is not None and not callable(optimizer_function):
         raise ArgumentTypeError(f"optimizer_function is {optimizer_function!r}; it must be a function.")
-    _queues(infeed_queue, outfeed_queue, optimizer_function, outfeed_loss, accumulate_outfeed, outfeed_mask)
-    method = _method(reduction_method)
+    arguments.check_queues(
+        infeed_queue, outfeed_queue, optimizer_function, outfeed_loss, accumulate_outfeed, outfeed_mask
+    )
+    method = arguments.checked_method(reduction_method)
     tracer = adapter.current_tracer()
     if tracer is None or not tf.inside_function():
         raise ArgumentError("pipelining_ops.pipeline is for a device program: call the function through strategy.run.")
@@ -159,7 +157,7 @@ def pipeline(
             "pipelining_ops.pipeline is in a loop or a branch of the program, and it is the whole program: give "
             "repeat_count, or call strategy.run several times."
         )
-    replicas = _replicas(tracer.ipus, len(stages), devices)
+    replicas = arguments.checked_replicas(tracer.ipus, len(stages), devices)
     training, configured = optimizer_function is not None, system.current()
     spec = Parallel(
         replicas=replicas,
@@ -194,6 +192,10 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     Args:
         tensors: a structure.
         name: accepted.
+
+    Example:
+        >>> def first(x):
+        ...     return recomputation_checkpoint(tf.tanh(x @ w))
     """
     del name
     return tensors
@@ -342,110 +344,3 @@ def _give(values: list[Any], queue: IPUOutfeedQueue | None, accumulate: bool, dt
         kinds = [dtype(value) if _is_function(dtype) else dtype for value in values]
         values = [collectives.accumulate(value, "SUM", kind) for value, kind in zip(values, kinds, strict=True)]
     return queue.enqueue(values[0] if is_loss and len(values) == 1 else tuple(values))
-
-
-# ---- rules ----
-
-
-def _stages(stages: Any) -> list[Callable[..., Any]]:
-    if not isinstance(stages, (list, tuple)):
-        raise ArgumentTypeError("computational_stages must be a list or tuple of functions.")
-    if len(stages) < 2:
-        raise ArgumentError(f"A pipeline has two or more computational_stages; there are {len(stages)}.")
-    for stage in stages:
-        if isinstance(stage, (list, tuple)):
-            raise NotOnIPUError(
-                "A pipeline stage of several functions that run at once is not there; write one function that "
-                "calls them."
-            )
-        if not callable(stage):
-            raise ArgumentTypeError(f"computational_stages holds {stage!r}, which is no function.")
-    return list(stages)
-
-
-def _count(count: Any) -> int:
-    known = tf.get_static_value(count) if tf.is_tensor(count) else count
-    if count is not None and known is None:
-        raise NotOnIPUError(
-            "gradient_accumulation_count is a tensor that is known only when the program runs; give a number."
-        )
-    if known is None or isinstance(known, bool) or not hasattr(known, "__index__") or not 0 < int(known) <= _INT32:
-        raise ArgumentError(
-            f"gradient_accumulation_count is {count!r}; it must be a number of micro-batches, from 1 to {_INT32}."
-        )
-    return int(known)
-
-
-def _repeats(count: Any) -> int:
-    if isinstance(count, bool) or not hasattr(count, "__index__") or int(count) < 1:
-        raise ArgumentError(f"repeat_count is {count!r}; it must be a number of weight updates, 1 or more.")
-    return int(count)
-
-
-def _mapping(mapping: Any, stages: int) -> tuple[int, ...]:
-    if mapping is None:
-        return ()
-    if not isinstance(mapping, (list, tuple)):
-        raise ArgumentTypeError(f"device_mapping is {mapping!r}; it must be a list or tuple of numbers of IPUs.")
-    if len(mapping) != stages:
-        raise ArgumentError(f"Each stage must be mapped to an IPU: {len(mapping)} entries for {stages} stages.")
-    if any(isinstance(device, bool) or not hasattr(device, "__index__") or int(device) < 0 for device in mapping):
-        raise ArgumentError(f"device_mapping is {list(mapping)}; it must hold numbers of IPUs, from 0.")
-    return tuple(int(device) for device in mapping)
-
-
-def _recomputation(schedule: PipelineSchedule, mode: RecomputationMode | None) -> None:
-    """Refuses a mode that a schedule has not: api.md 6."""
-    mixed, first = RecomputationMode.RecomputeAndBackpropagateInterleaved, RecomputationMode.RecomputeThenBackpropagate
-    wrong = {PipelineSchedule.Interleaved: mixed, PipelineSchedule.Sequential: first}.get(schedule)
-    if mode is not None and mode is wrong:
-        raise tf.errors.UnimplementedError(
-            None, None, f"The schedule {schedule.name} does not recompute by {mode.name}; use RecomputationMode.Auto."
-        )
-
-
-def _replicas(ipus: int, stages: int, devices: tuple[int, ...]) -> int:
-    try:
-        return replica_count("the pipeline", ipus, stages=stages, device_mapping=devices or None)
-    except ConfigError as error:
-        raise ArgumentError(str(error)) from None  # which AutoGraph passes on as it is
-
-
-def _method(method: Any) -> GradientAccumulationReductionMethod:
-    try:
-        return GradientAccumulationReductionMethod.parse(method)
-    except ConfigError as error:
-        raise ArgumentError(str(error)) from None
-
-
-def _member(what: str, value: Any, kind: type) -> None:
-    if value is not None and not isinstance(value, kind):
-        raise ArgumentTypeError(f"{what} is {value!r}; it must be a {kind.__name__}.")
-
-
-def _stage_options(what: str, given: Any, stages: int) -> None:
-    if given is None:
-        return
-    if not isinstance(given, (list, tuple)) or not all(isinstance(o, PipelineStageOptions) for o in given):
-        raise ArgumentTypeError(f"{what} must be a list of PipelineStageOptions.")
-    if len(given) != stages:
-        raise ArgumentError(f"{what} has {len(given)} entries for {stages} stages.")
-
-
-def _refuse(**given: Any) -> None:
-    asked = [name for name, value in given.items() if value]
-    if asked:
-        raise NotImplementedError(f"pipelining_ops.pipeline does not have {', '.join(asked)}; leave it at its default.")
-
-
-def _queues(infeed: Any, outfeed: Any, optimizer: Any, outfeed_loss: bool, accumulate: bool, mask: Any) -> None:
-    _member("infeed_queue", infeed, IPUInfeedQueue)
-    _member("outfeed_queue", outfeed, IPUOutfeedQueue)
-    if outfeed_loss and optimizer is None:
-        raise ArgumentError("outfeed_loss needs an optimizer_function, which gives the loss.")
-    if mask is not None and (outfeed_loss or optimizer is None):
-        raise ArgumentError("outfeed_mask needs an optimizer_function, and excludes outfeed_loss.")
-    if accumulate and (outfeed is None or outfeed._mode is not IPUOutfeedMode.ALL):
-        raise ArgumentError("accumulate_outfeed needs an outfeed_queue in IPUOutfeedMode.ALL.")
-    if outfeed_loss and outfeed is None:
-        raise ArgumentError("The loss is to be put into a queue, and no outfeed_queue has been provided.")
