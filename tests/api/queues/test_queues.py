@@ -129,11 +129,11 @@ def test_functions_in_functions_and_once():
 
     run(outer, 1.0)
     assert queue.dequeue().numpy().tolist() == [1.0]
-    # Traced once and called twice: found when it runs.
+    # Traced once and called twice: found before it runs, but not by the queue itself.
     weight = tf.Variable(1.0)
-    with pytest.raises(ValueError, match="can only be enqueued once"):
+    with pytest.raises((ValueError, NotImplementedError), match="can only be enqueued once"):
         run(lambda x: weight.assign(inner(inner(x))), 1.0)
-    assert queue.dequeue().shape == (0,)
+    assert weight.numpy() == 1 and queue.dequeue().shape == (0,)
 
 
 def test_another_thread_may_ask_before_the_program_runs():
@@ -261,6 +261,10 @@ def test_one_place_takes_from_an_infeed():
     add = lambda total, x: total + x  # noqa: E731
     with pytest.raises(ValueError, match="dequeued once"):
         run(lambda x: loops.repeat(2, add, loops.repeat(2, add, x, queue), queue), X[0])
+    other = IPUInfeedQueue(rows().repeat())
+    inner = tf.function(lambda x: loops.repeat(2, add, x, other)[0])
+    with pytest.raises((ValueError, NotImplementedError), match="once in a program"):
+        run(lambda x: inner(inner(x)), X[0])
 
 
 # ---- loops ----
