@@ -87,7 +87,6 @@ def test_gathers_and_scatters():
     assert index.tolist() == [0, 1, 2, 3] and index.dtype == np.int32
 
 
-@pytest.mark.xfail(reason="a replica's own part is found by a product with zero", strict=True)
 def test_gathered_infinities_stay_where_they_are():
     x = X.copy()
     x[1, 0, 0], x[2, 0, 1] = np.inf, np.nan
