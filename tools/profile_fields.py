@@ -18,8 +18,8 @@ FILE = Path(__file__).resolve().parents[1] / "docs" / "profile.md"
 INTRODUCTION = f"""\
 # The profile
 
-`executable.profile()` says what a program costs on the chip, without a run. Its attributes have the names below;
-`profile.to_dict()` gives all of it as plain data, `profile.to_json(path)` writes that to a file:
+`executable.profile()` says what a program costs on the chip, without a run. `profile.to_dict()` gives all of it
+as plain data with the names below, `profile.to_json(path)` writes that to a file; the most used are attributes, too:
 
 ```python
 profile = ipu_keras.executable(model).profile()

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import DEQUEUE, ENQUEUE
-from ipu_keras.errors import DataError, UnsupportedError
+from ipu_keras.errors import ConfigError, DataError, UnsupportedError
 from ipu_keras.frontend import effects
 
 __all__ = ["HostQueue", "dequeue", "enqueue", "find", "outermost_graph", "register"]
@@ -115,9 +115,7 @@ def exchange(specs: list[dict[str, Any]], turns: Callable[[int], int], replicas:
     twice = next((spec for spec, place in zip(specs, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
         what = "An infeed queue is dequeued" if twice["mode"] == "in" else "An outfeed queue can only be enqueued"
-        raise UnsupportedError(
-            f"{what} once in a program, at one place; use a queue for each.", ["a queue at several places of a program"]
-        )
+        raise ConfigError(f"{what} once in a program, at one place; use a queue for each.")
     for spec in specs:
         count = 1 if spec["mode"] == "last" else turns(spec["count"])
         lead = (count, replicas) if replicas > 1 else (count,)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ipu_keras.errors import ProfileOnlyError
+from ipu_keras.errors import ConfigError, DataError, ProfileOnlyError
 from ipu_keras.keras import adapter, data, spread
 from ipu_keras.keras.options import Options
 from ipu_keras.keras.pipeline.model import Pipelined
@@ -170,6 +170,14 @@ class IPUModel(Options, Pipelined, Savable, InScope):
         check_call(self, "predict")
         given = call_arguments(method, args, kwargs)
         plan = _plan(self, "predict", given.get("x"), given.get("batch_size"), given.get("steps"))
+        if plan.left_over:
+            raise DataError(
+                f"predict: the batches do not divide among {spread.share_of(self, training=False).replicas} "
+                f"replicas, and "
+                f"there would be predictions for {plan.steps} of them only. Give as many batches as make whole "
+                f"rounds, or "
+                "say with steps= how many to take."
+            )
         with _calling(self, "predict", plan.steps_per_execution):
             return method(*args, **_whole(kwargs, given, "steps", plan))
 
@@ -239,6 +247,19 @@ def _make(model: Any, kind: str, force: bool) -> Any:
     return made
 
 
+def _number(steps: Any) -> int:
+    """steps_per_execution as a number.
+
+    Raises:
+        ConfigError: it is "auto", which measures a host.
+    """
+    if not isinstance(steps, int):
+        raise ConfigError(
+            f"steps_per_execution={steps!r}: a device program runs a fixed number of steps; give compile() a number."
+        )
+    return steps
+
+
 def _plan(
     model: Any,
     what: str,
@@ -254,9 +275,9 @@ def _plan(
         batch_size=batch,
         steps=steps,
         # Within a call (a callback that evaluates) the model's own attribute may be reduced for that call.
-        steps_per_execution=steps_per_execution
-        or model.__dict__.get("_ipu_compiled_steps")
-        or model.steps_per_execution,
+        steps_per_execution=_number(
+            steps_per_execution or model.__dict__.get("_ipu_compiled_steps") or model.steps_per_execution
+        ),
         partial=model._ipu_strategy.partial_batch == "compile",
         length=length,
         share=spread.share_of(model, training=what == "fit"),

@@ -344,5 +344,5 @@ def _member(where: str, kwargs: dict[str, Any], name: str, kind: type) -> None:
     value = kwargs.get(name)
     if value is not None and not isinstance(value, kind):
         raise PipelineTypeError(
-            f"{where}: {name} is {value!r}; it must be a member of {kind.__name__}, such as {next(iter(kind))}."  # type: ignore[call-overload]
+            f"{where}: {name} is {value!r}; it must be a member of {kind.__name__}, such as {next(iter(kind))!r}."  # type: ignore[call-overload]
         )

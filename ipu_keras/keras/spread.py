@@ -20,6 +20,7 @@ from ipu_keras.keras.metric_reduction import ReplicatedMetricReductionMethod as 
 from ipu_keras.keras.options import ModelOptions, options_of
 from ipu_keras.keras.pipeline.query import announced, stages
 from ipu_keras.keras.steps import replica_count
+from ipu_keras.pipelining import rows
 
 __all__ = ["by_replica", "in_order", "logs_of", "share_of", "shared", "shows_own_logs", "traced_for"]
 
@@ -45,12 +46,18 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
     if count and not train:
         # All steps of an execution go through the pipeline one behind the other.
         micro = max(1, (batches or _least(model)) // replicas)
+        if batches is None:
+            # Nothing runs: as many as fill the pipeline do for a profile.
+            full = rows(options.schedule, count, False, options.device_mapping)
+            micro = -(-micro // full) * full
     rest = 0 if batches is None else batches % (micro * replicas)
     if rest:
         raise DataError(
             f"{model.name}.{kind}_step: an execution has {batches} batch(es), and one iteration takes {micro} "
             f"for each of "
-            f"{replicas} replica(s). Give whole iterations: a multiple of {micro * replicas} batches."
+            f"{replicas} replica(s). Give a multiple of {micro * replicas} batches: by fit, evaluate or predict with "
+            "steps_per_execution. train_on_batch and the like have one batch, which is no whole weight update with "
+            "gradient accumulation, and no round of all replicas."
         )
     spec = Parallel(
         replicas=replicas,

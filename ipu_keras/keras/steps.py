@@ -165,6 +165,8 @@ def plan_steps(
     if stages:
         argument = "gradient_accumulation_steps_per_replica" if training else "steps_per_execution"
         number = accumulation if training else used
+        if not training and used != steps_per_execution:
+            argument = f"steps_per_execution, reduced from {steps_per_execution} to the batches that a replica has,"
         check_iterations(
             what, argument, number, schedule, stages,
             training=training, device_mapping=device_mapping, io_tiles=io_tiles,

@@ -83,10 +83,18 @@ def check_iterations(
     if iterations < step:
         raise iterations_error()(
             f"{kind}: the number of iterations of the pipeline must be at least {step}, and a multiple of it, and "
-            f"{argument} is {iterations}. Set it to {step}."
+            f"{argument} is {iterations}. {_advice(training, [step])}"
         )
     lower = iterations // step * step
     raise iterations_error()(
         f"{kind}: the number of iterations of the pipeline must be a multiple of {step}, and {argument} is "
-        f"{iterations}. Set it to {lower} or {lower + step}."
+        f"{iterations}. {_advice(training, [lower, lower + step])}"
     )
+
+
+def _advice(training: bool, numbers: list[int]) -> str:
+    """What would do."""
+    allowed = " or ".join(map(str, numbers))
+    if training:
+        return f"Set it to {allowed}."
+    return f"Set it to {allowed}, and give each replica a multiple of that many batches."

@@ -134,16 +134,15 @@ class _Cutter:
         twin = self.twins.get(p)
         if twin is None:
             return set()
-        kept: set[Node] = set()
+        drawn: set[Node] = set()
         found: set[Node] = set()
         for node in self.graph.nodes:
             if node.op == "accumulate" or has_effects(node):
-                kept.add(node)
                 continue
             own = [v for v in node.inputs if v not in self.parts.steady and self.parts.of.get(v.node) != FREE]
             states = [v for v in own if v in self.index and self.index[v] in self.state]
-            if states or (own and all(v.node in kept for v in own)):
-                kept.add(node)
+            if states or (own and all(v.node in drawn for v in own)):
+                drawn.add(node)
             elif self.parts.of[node] == twin:
                 found.add(node)
         return found

@@ -59,7 +59,9 @@ class ParallelEntry(Entry):
         """Lower everything and assemble the program."""
         spec, ctx = self.spec, self.ctx
         self.schedule = schedule = Schedule(spec.schedule, spec.devices, spec.training and spec.pipelined)
-        schedule.check(spec.micro_batches)
+        # In inference all batches of an execution go through the pipeline one behind the other.
+        what = "gradient_accumulation_steps_per_replica" if spec.training else "steps_per_execution"
+        schedule.check(spec.micro_batches, what)
         variables = {i: self._variable_label(i).split("|")[-1] for i in self.state}
         parts = assign(self.graph, spec, schedule, self.names, self.state, variables)
         twins = schedule.twins() if spec.recompute else {}

@@ -132,10 +132,11 @@ class Schedule:
             IPUError: it does not; says which would. Also TensorFlow's FailedPreconditionError, where that is loaded.
         """
         if micro_batches % self.rows:
+            near = {max(1, micro_batches // self.rows) * self.rows, (micro_batches // self.rows + 1) * self.rows}
             raise iterations_error()(
                 f"The number of iterations of the pipeline must be a multiple of {self.rows} "
                 f"({NAMES[self.kind]} schedule, {len(self.devices)} stages), but {what} is {micro_batches}: use "
-                f"{max(1, micro_batches // self.rows) * self.rows} or {(micro_batches // self.rows + 1) * self.rows}."
+                f"{' or '.join(map(str, sorted(near)))}."
             )
         if micro_batches < self.rows:
             raise iterations_error()(

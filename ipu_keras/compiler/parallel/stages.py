@@ -80,6 +80,7 @@ def assign(
             earliest = max((of.get(v.node, 0) for v in node.inputs), default=0)
             of[node] = max(earliest, 0, wanted.get(node, 0))
     if spec.pipelined:
+        _send_home(graph, of, steady, schedule)
         _pull(graph, of, steady, changed)
         _check_states(graph, of, changed, state, labels)
     return Parts(update, of, steady)
@@ -167,6 +168,40 @@ def _pull(graph: Graph, of: dict[Node, int], steady: set[Value], changed: dict[V
                 of[node] = min([of[node], *(w for w in wanted if w >= 0)])
         if of == before:
             return
+
+
+SMALL_BYTES = 4096
+"""A steady value that any chip may have a copy of."""
+
+
+def _send_home(graph: Graph, of: dict[Node, int], steady: set[Value], schedule: Schedule) -> None:
+    """What is made of a weight alone, and wanted on another chip than the weight's, is made where the weight is.
+
+    The loss adds up what regularizers make of all stages' weights: each stage makes its own.
+    """
+    large: dict[Value, frozenset[Value]] = {v: frozenset([v]) for v in steady if v.nbytes > SMALL_BYTES or v.size > 1}
+    for node in graph.nodes:
+        if of[node] == FREE:
+            made_of = frozenset().union(*(large.get(v, frozenset()) for v in node.inputs))
+            large.update((v, made_of) for v in node.results if made_of)
+    homes: dict[Value, int] = {}
+    for node in graph.nodes:
+        if 0 <= of[node] < schedule.stages:
+            for value in node.inputs:
+                for weight in large.get(value, ()):
+                    homes[weight] = min(homes.get(weight, of[node]), of[node])
+    for node in reversed(graph.nodes):
+        part = of[node]
+        if not 0 <= part < schedule.stages:
+            continue
+        for value in node.inputs:
+            if of.get(value.node) != FREE:
+                continue
+            stages = {homes[weight] for weight in large.get(value, ())}
+            if {schedule.chip(stage) for stage in stages} <= {schedule.chip(part)}:
+                continue
+            # Of one stage's weights: there. Of several stages': here, of what each stage makes.
+            of[value.node] = min(stages) if len(stages) == 1 and min(stages) < part else part
 
 
 def _check_states(

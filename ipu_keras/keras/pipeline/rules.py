@@ -52,6 +52,13 @@ def check_call(model: Any, call: str) -> int:
         _check_stage_options(model, options.pipeline_kwargs, count)
     if call != "fit":
         return count
+    if not count and options.pipeline_accumulation_steps is not None:
+        logger.warning(
+            "Model %s has no pipeline stages, so set_pipelining_options has no effect: weights are updated after %d "
+            "step(s). Give its layers stages, or use set_gradient_accumulation_options.",
+            model.name,
+            options.accumulation(False),
+        )
     if count and options.pipeline_accumulation_steps is None:
         raise ConfigError(
             f"Model {model.name!r} has {count} pipeline stages, and training it needs gradient accumulation: call "

@@ -208,7 +208,6 @@ def test_where_things_lie_changes_no_number():
     assert header["used_bytes"] < plain["used_bytes"]
 
 
-@pytest.mark.xfail(reason="what comes from an infeed queue is kept with all that depends on it", strict=True)
 def test_recomputation_keeps_less():
     assert kept_bytes(wide(recompute=True)[1]) < kept_bytes(wide()[1]) / 2
 
