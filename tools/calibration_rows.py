@@ -387,8 +387,11 @@ _ABOUT_BERT = (
 
 
 def _several(row: int, what: str, published: str) -> Callable[[], Section]:
-    line = Line(row, what, published, "-", None, "several chips: not there yet")
-    text = ["One chip is emulated. Exchange between chips, replicas and their collectives are a later step."]
+    line = Line(row, what, published, "-", None, "several chips: not computed yet")
+    text = [
+        "Pipelines, replicas and what chips exchange are emulated; the program as it was measured (its stages, "
+        "micro-batches and collectives) is not written for them yet."
+    ]
     return lambda: Section(what.split(":")[0], [line], text)
 
 
