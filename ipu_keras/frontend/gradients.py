@@ -19,7 +19,7 @@ class Gradients:
     Args:
         accumulate: whether a weight update follows several micro-batches.
         method: ``"SUM"``, ``"MEAN"`` or ``"RUNNING_MEAN"`` over the micro-batches of an iteration.
-        dtype: of the sums, None for that of each gradient.
+        dtype: of the sums, or a function of the variable; None for that of each gradient.
         replicas: whose sums are added up.
         identical_seeds: whether all replicas draw the same random numbers.
         norm_group: replicas that share the statistics of a batch normalization.
@@ -32,14 +32,16 @@ class Gradients:
     identical_seeds: bool = False
     norm_group: int = 1
 
-    def reduce(self, gradient: Any) -> Any:
+    def reduce(self, gradient: Any, variable: Any = None) -> Any:
         """A gradient as the optimizer shall get it: summed over the micro-batches, then over the replicas.
 
         Args:
             gradient: a tensor or IndexedSlices.
+            variable: whose it is, for a dtype that is a function of it.
         """
         if self.accumulate:
-            gradient = collectives.accumulate(gradient, self.method, self.dtype)
+            dtype = self.dtype(variable) if callable(self.dtype) else self.dtype
+            gradient = collectives.accumulate(gradient, self.method, dtype)
         if self.replicas > 1:
             gradient = collectives.all_reduce(gradient, self.replicas)
         return gradient

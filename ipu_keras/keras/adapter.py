@@ -286,7 +286,10 @@ def _applied(method: Callable[..., Any]) -> Callable[..., Any]:
         _local.applying = True
         try:
             with tracer.part("optimizer"):
-                grads = [None if g is None else tracer.gradients.reduce(g) for g in grads]
+                given = kwargs.get("trainable_variables", args[0] if args else None)
+                variables = list(given) if given is not None else list(self._trainable_variables)
+                reduce = tracer.gradients.reduce
+                grads = [None if g is None else reduce(g, v) for g, v in zip(grads, variables, strict=False)]
             return scoped(self, grads, *args, **kwargs)
         finally:
             _local.applying = False

@@ -119,12 +119,13 @@ class IPUModel(Options, Pipelined, Savable, InScope):
         plan = _plan(self, "fit", x, batch, given.get("steps_per_epoch"), lengths[0] if lengths else None)
         v_batch, v_steps = given.get("validation_batch_size") or batch, given.get("validation_steps")
         # Whether the batches make whole executions is seen when Keras evaluates, unless they fill a pipeline.
+        tested = None
         later = 1 if spread.share_of(self, training=False).alone else None
         if lengths is not None:
-            _plan(self, "the validation split of fit", x, v_batch, v_steps, lengths[1], later)
+            tested = _plan(self, "the validation split of fit", x, v_batch, v_steps, lengths[1], later)
         elif validation is not None:
             val_x = validation[0] if isinstance(validation, (tuple, list)) else validation
-            _plan(self, "the validation data of fit", val_x, v_batch, v_steps, steps_per_execution=later)
+            tested = _plan(self, "the validation data of fit", val_x, v_batch, v_steps, steps_per_execution=later)
         if plan.steps_per_execution == 1 and (plan.steps or 0) > 1:
             _log_once(
                 "steps_per_execution is 1: each step is a device execution of its own. A larger number in "
@@ -133,7 +134,10 @@ class IPUModel(Options, Pipelined, Savable, InScope):
             )
         self._log_batch(x, batch, plan)
         with _calling(self, "fit", plan.steps_per_execution), not_trained(self):
-            return method(*args, **_whole(kwargs, given, "steps_per_epoch", plan))
+            kwargs = _whole(kwargs, given, "steps_per_epoch", plan)
+            if tested is not None:
+                kwargs = _whole(kwargs, given, "validation_steps", tested)
+            return method(*args, **kwargs)
         return self.history  # type: ignore[attr-defined]  # of no epoch: nothing was trained
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -251,9 +255,9 @@ def _number(steps: Any) -> int:
     """steps_per_execution as a number.
 
     Raises:
-        ConfigError: it is "auto", which measures a host.
+        ConfigError: it is "auto", which measures a host, or no number of steps.
     """
-    if not isinstance(steps, int):
+    if not isinstance(steps, int) or steps < 1:
         raise ConfigError(
             f"steps_per_execution={steps!r}: a device program runs a fixed number of steps; give compile() a number."
         )

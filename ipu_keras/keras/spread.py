@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import Parallel
-from ipu_keras.errors import ConfigError, DataError
+from ipu_keras.errors import ConfigError, DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import LayerNames, stage_token
@@ -23,6 +24,8 @@ from ipu_keras.keras.steps import replica_count
 from ipu_keras.pipelining import rows
 
 __all__ = ["by_replica", "in_order", "logs_of", "share_of", "shared", "shows_own_logs", "traced_for"]
+
+logger = logging.getLogger("ipu_keras")
 
 
 def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
@@ -59,6 +62,8 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
             "steps_per_execution. train_on_batch and the like have one batch, which is no whole weight update with "
             "gradient accumulation, and no round of all replicas."
         )
+    if train:
+        _refuse_placements(model, _kwargs(options, count > 0))
     spec = Parallel(
         replicas=replicas,
         micro_batches=micro,
@@ -70,6 +75,36 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
         offload=train and bool(_kwargs(options, count > 0).get("offload_weight_update_variables")),
     )
     return spec, 1 if batches is None else batches // (micro * replicas)
+
+
+_NOT_THERE = (
+    "offload_activations",
+    "offload_gradient_accumulation_buffers",
+    "offload_weights",
+    "replicated_weight_sharding",
+    "continuous_weight_updates",
+)
+_NO_EFFECT = (
+    "replicated_optimizer_state_sharding",
+    "forward_propagation_stages_poplar_options",
+    "backward_propagation_stages_poplar_options",
+    "weight_update_poplar_options",
+)
+
+
+def _refuse_placements(model: Any, kwargs: dict[str, Any]) -> None:
+    """What a program cannot have is refused; what changes no number and is not modelled is logged, once a model."""
+    asked = [name for name in _NOT_THERE if kwargs.get(name)]
+    if asked:
+        raise UnsupportedError(
+            f"Model {model.name!r}: {', '.join(asked)} cannot be had: only the state of the weight update "
+            "(offload_weight_update_variables) can lie in streaming memory. Leave them out.",
+            asked,
+        )
+    idle = [name for name in _NO_EFFECT if kwargs.get(name)]
+    if idle and not model.__dict__.get("_ipu_idle_logged"):
+        model.__dict__["_ipu_idle_logged"] = True
+        logger.warning("Model %s: accepted, without an effect: %s", model.name, ", ".join(idle))
 
 
 def share_of(model: Any, training: bool) -> Share:
