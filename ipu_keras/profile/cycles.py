@@ -233,7 +233,7 @@ def _collective(groups: Groups, members: range) -> StepCycles:
 def _stream(program: Program, rates: Any, groups: list[GroupView], kind: int) -> StepCycles:
     """Streams of the host or of streaming memory: external sync, then the rate (hardware.md 1.6, 7) [unvalidated]."""
     sizes = [float((copy_model.elements(g) * int(g.params[1])).sum()) for g in groups]
-    remote = {s["remote"] for s in program.header["states"] if "remote" in s}
+    remote = {s["remote"] for s in program.header.get("states", []) if "remote" in s}
     speeds = [
         rates.streaming_bytes_per_second if int(g.params[2]) in remote else rates.host_bytes_per_second for g in groups
     ]

@@ -172,6 +172,8 @@ ACTING = {
     "device_connection.version",
     "ipu_model.tiles_per_ipu",
     "ipu_model.version",
+    "allow_recompute",
+    GROUP,
 }
 NEEDS = {
     "device_connection.type": {"device_connection.version": "ipu2"},

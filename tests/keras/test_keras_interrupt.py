@@ -34,9 +34,9 @@ class _Wrapped:
     def __getattr__(self, name):
         return getattr(self._engine, name)
 
-    def run(self, feeds, repeat=1, turns=-1):
+    def run(self, feeds, repeat=1, turns=-1, queues=None):
         if self._error is None:
-            return self._engine.run(feeds, repeat, turns)
+            return self._engine.run(feeds, repeat, turns, queues)
         error, self._error = self._error, None
         for parameter in self._program.traced.updates:
             shape = self._program.traced.variables[parameter].shape
