@@ -164,7 +164,7 @@ def pipeline(
         micro_batches=count,
         stages=len(stages),
         device_mapping=devices,
-        schedule=int(schedule),
+        schedule=schedule,
         training=training,
         recompute=training and configured is not None and bool(configured.config.allow_recompute),
         offload=training and bool(offload_weight_update_variables),

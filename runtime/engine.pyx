@@ -12,7 +12,6 @@ import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from ipu_runtime.codelets.collective cimport run_collective
@@ -63,6 +62,7 @@ cdef struct Worker:
     int first
     long repeat
     int *failed
+    long *taken             # see `Place`; every thread counts for itself, and all come to the same
     int go                  # 0: wait; 1: walk the program; -1: go home
 
 
@@ -74,7 +74,7 @@ cdef extern from "barrier.h" nogil:
 cdef void *work(void *argument) noexcept nogil:
     cdef Worker *me = <Worker *>argument
     if started(&me.go) > 0:
-        (<Engine>me.engine).walk(me.first, me.first + 1, me.repeat, me.failed)
+        (<Engine>me.engine).walk(me.first, me.first + 1, me.repeat, me.failed, me.taken)
     return NULL
 
 
@@ -172,6 +172,7 @@ cdef class Engine(Device):
     cdef int _run_threads(self, long repeat) except -1:
         cdef Worker workers[64]
         cdef int failed = 0, n = 1, i
+        cdef long[:, ::1] taken = np.zeros((self.threads, self.n_slots * self.replicas + 1), np.int_)
         with nogil:
             # Threads live for one execution: making one costs some 20 us, and none is left spinning beside
             # TensorFlow's.
@@ -179,7 +180,7 @@ cdef class Engine(Device):
             for i in range(1, self.threads):
                 workers[i].engine, workers[i].first = <void *>self, i
                 workers[i].repeat, workers[i].failed = repeat, &failed
-                workers[i].go = 0
+                workers[i].taken, workers[i].go = &taken[i, 0], 0
                 if pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0:
                     break
                 n += 1
@@ -188,7 +189,7 @@ cdef class Engine(Device):
                 barrier_init(&self.barrier, 1)
             for i in range(1, n):
                 start(&workers[i].go, 1 if n == self.threads else -1)
-            self.walk(0, 1 if n == self.threads else self.threads, repeat, &failed)
+            self.walk(0, 1 if n == self.threads else self.threads, repeat, &failed, &taken[0, 0])
             for i in range(1, n):
                 pthread_join(workers[i].thread, NULL)
         # Beyond the limit of turns no exception is set: `run` raises it.
@@ -202,17 +203,8 @@ cdef class Engine(Device):
             self.turns_left = -2
         return self.turns_left == -2
 
-    cdef void walk(self, int first, int last, long repeat, int *failed) noexcept nogil:
+    cdef void walk(self, int first, int last, long repeat, int *failed, long *taken) noexcept nogil:
         """Run the shares first..last of every superstep, of all replicas."""
-        # Every thread counts for itself what went through a queue: all come to the same.
-        cdef long *taken = <long *>calloc(self.n_slots * self.replicas + 1, sizeof(long))
-        if taken == NULL:
-            self.scratches[first].failed = True
-            failed[0] = 1
-        self.walk_all(first, last, repeat, failed, taken)
-        free(taken)
-
-    cdef void walk_all(self, int first, int last, long repeat, int *failed, long *taken) noexcept nogil:
         cdef Place places[MOST_REPLICAS]
         cdef long r, at = -1
         for r in range(self.replicas):

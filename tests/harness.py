@@ -59,9 +59,8 @@ def assert_close(ours: np.ndarray, theirs: np.ndarray, rtol: float = 1e-5, atol:
     if ours.dtype.kind in "biu":
         np.testing.assert_array_equal(ours, theirs)
         return
-    np.testing.assert_array_equal(np.isnan(ours), np.isnan(theirs))
     scale = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
-    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol * max(1.0, float(scale)))
+    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol * max(1.0, float(scale)), equal_nan=True)
 
 
 def check(fn: Callable[..., Any], *args: np.ndarray, rtol: float = 1e-5, atol: float = 1e-6, **kwargs: Any) -> None:

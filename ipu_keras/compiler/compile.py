@@ -16,7 +16,7 @@ from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import FRAGMENT_PRICES, resolve_options
 from ipu_keras.compiler.parallel.entry import ParallelEntry
 from ipu_keras.compiler.parallel.spec import Parallel
-from ipu_keras.compiler.passes import run_passes
+from ipu_keras.compiler.passes import REGION, run_passes
 from ipu_keras.compiler.passes.expand import expand
 from ipu_keras.compiler.passes.generator import add_generator
 from ipu_keras.compiler.passes.narrow import narrow_feeds
@@ -67,10 +67,10 @@ def compile_module(
     found = [f"{what} ({names.place_of(op_name)})" for what, op_name in bad]
 
     def check(stage: str, g: Graph) -> None:
-        if stage == "simplify again":
-            # Sums over micro-batches are cut out of the entry computation before it is lowered.
-            whole = spec.in_parts and len(g.params) == len(graph.params)
-            found.extend(unsupported(g, names.place, ("accumulate",) if whole else ()))
+        if stage.removeprefix(REGION) == "simplify again":
+            # Sums over micro-batches are cut out of the entry computation, and of nothing else, before it is lowered.
+            cut_out = ("accumulate",) if spec.in_parts and stage != REGION + "simplify again" else ()
+            found.extend(unsupported(g, names.place, cut_out))
 
     wide, states = narrow_feeds(graph, state or {}), dict(state or {})
     if add_generator(graph):

@@ -56,6 +56,7 @@ class Entry:
         self.guard = int(options["guard_bytes"])
         self.wide = wide or {}
         self.feeds: dict[int, dict[str, Any]] = {}
+        self.remote: dict[int, int] = {}  # state in streaming memory -> host slot
         self.ctx.queue_counts = counts(graph)
 
     def program(self) -> Program:
@@ -205,25 +206,21 @@ class Entry:
 
     def _states(self, asm: Assembler) -> list[dict[str, Any]]:
         states: list[dict[str, Any]] = []
-        remote: dict[int, int] = getattr(self, "remote", {})
         for param, output in self.state.items():
             value = self.graph.params[param]
-            if param in remote:
-                kind = {"shape": list(value.shape), "dtype": value.dtype}
-                states.append(
-                    {"param": param, **kind, "remote": remote[param], "updated": output is not None, "internal": False}
-                )
-                continue
-            here = self.ctx.place(value)
-            write = asm.group(from_host(host_rows(here.layout), here.var, value.itemsize, 0))
-            read = asm.group(to_host(here, value.itemsize, 0))
+            if param in self.remote:
+                where: dict[str, Any] = {"remote": self.remote[param]}
+            else:
+                here = self.ctx.place(value)
+                write = asm.group(from_host(host_rows(here.layout), here.var, value.itemsize, 0))
+                read = asm.group(to_host(here, value.itemsize, 0))
+                where = {"write": [write, write + 1], "read": [read, read + 1]}
             states.append(
                 {
                     "param": param,
                     "shape": list(value.shape),
                     "dtype": value.dtype,
-                    "write": [write, write + 1],
-                    "read": [read, read + 1],
+                    **where,
                     "updated": output is not None,
                     "internal": value.node.name == GENERATOR,
                 }

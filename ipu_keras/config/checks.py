@@ -60,9 +60,8 @@ def _selection(config: IPUConfig) -> None:
     if len(auto) > 1 or len(chosen) > 1:
         name, value = ("auto_select_ipus", auto) if auto else ("select_ipus", chosen)
         raise SeveralIPUsError(
-            f"{name} is {value}: each number is a device of its own, and one device is emulated. For a device "
-            f"of several "
-            "IPUs set auto_select_ipus to their number.",
+            f"{name} is {value}: each number is a device of its own, and one device is emulated. For a device of "
+            "several IPUs set auto_select_ipus to their number.",
             [name],
         )
 

@@ -16,6 +16,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _xla
 from ipu_keras.compiler.parallel.spec import ACCUMULATE, PIPELINE, Parallel
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.frontend import effects, tfapi
+from ipu_keras.pipelining import PipelineSchedule
 
 __all__ = ["accumulate", "all_reduce", "announce", "announced", "replica_index"]
 
@@ -92,6 +93,7 @@ def announced(module: bytes) -> tuple[Parallel, int] | None:
     repeat = int(config.pop("repeat"))
     del config["site"]
     config["device_mapping"] = tuple(config["device_mapping"])
+    config["schedule"] = PipelineSchedule(config["schedule"])
     return Parallel(**config), repeat
 
 

@@ -123,9 +123,8 @@ def exchange(specs: list[dict[str, Any]], turns: Callable[[int], int], replicas:
             queue = find(spec["queue"])
             if queue is None:
                 raise DataError(
-                    "The infeed queue that the program takes its elements from is gone: keep a reference to it "
-                    "while the "
-                    "program may run."
+                    "The infeed queue that the program takes its elements from is gone: keep a reference to it while "
+                    "the program may run."
                 )
             if spec["queue"] not in pulled:
                 pulled[spec["queue"]] = queue.pull(count * replicas)

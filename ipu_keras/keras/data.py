@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +12,10 @@ import tensorflow as tf
 from ipu_keras.errors import DataError
 from ipu_keras.frontend import tfapi
 from ipu_keras.keras import adapter
-from ipu_keras.keras.steps import INFINITE, plan_steps
+from ipu_keras.keras.steps import plan_steps
 from ipu_keras.pipelining import PipelineSchedule
 
-__all__ = ["Plan", "Share", "batch_of", "leaf_array", "plan", "steps_for", "split_lengths"]
-
-logger = logging.getLogger("ipu_keras")
+__all__ = ["Plan", "Share", "batch_of", "leaf_array", "plan", "split_lengths"]
 
 DEFAULT_BATCH = 32
 _WAY_OUT = (
@@ -79,12 +76,9 @@ class Share:
         Raises:
             DataError, StepsError, IPUError: see `steps.plan_steps`.
         """
-        if self.alone:
-            total = steps or length
-            return Plan(total, steps_for(what, total, steps_per_execution))
         found = plan_steps(
             what,
-            steps=steps,
+            steps=steps or None,
             length=length,
             steps_per_execution=steps_per_execution,
             replicas=self.replicas,
@@ -94,41 +88,8 @@ class Share:
             schedule=self.schedule,
             device_mapping=self.device_mapping,
         )
-        asked = steps if steps is not None else length
+        asked = steps or length
         return Plan(found.batches, found.batches_per_execution, found.batches is not None and found.batches != asked)
-
-
-def steps_for(what: str, steps: int | None, steps_per_execution: int) -> int:
-    """Steps of one execution: no more than there are.
-
-    Args:
-        what: for messages.
-        steps: number of batches, None when unknown.
-        steps_per_execution: as compiled.
-
-    Raises:
-        DataError: the batches do not make whole executions.
-    """
-    if steps is None or steps_per_execution == 1:
-        return steps_per_execution
-    if steps_per_execution > steps:
-        logger.warning(
-            "%s: steps_per_execution=%d is more than the %d step(s) of this call; using %d for it.",
-            what,
-            steps_per_execution,
-            steps,
-            steps,
-        )
-        return steps
-    if steps % steps_per_execution:
-        divisors = [d for d in range(1, steps + 1) if steps % d == 0]
-        near = min(divisors, key=lambda d: abs(d - steps_per_execution))
-        raise DataError(
-            f"{what}: steps_per_execution={steps_per_execution} must be a divisor of the {steps} steps: each "
-            f"device execution runs that many steps. Try compile(steps_per_execution={near}), or "
-            f"{steps // steps_per_execution * steps_per_execution} steps."
-        )
-    return steps_per_execution
 
 
 def plan(
@@ -183,9 +144,8 @@ def _plan_arrays(what: str, samples: int, batch: int, steps: int | None, spe: in
     if reaches_rest and not partial:
         drop = f"drop {rest} sample(s) (x[:{full * batch}]), " if full else ""
         raise DataError(
-            f"{what}: {samples} samples with batch_size={batch} has a partial batch of {rest} sample(s) at "
-            "the end, and a "
-            f"device program has one batch size. Choose a batch_size that divides {samples} (such as "
+            f"{what}: {samples} samples with batch_size={batch} has a partial batch of {rest} sample(s) at the end, "
+            f"and a device program has one batch size. Choose a batch_size that divides {samples} (such as "
             f"{_near_divisor(samples, batch)}), {drop}{_WAY_OUT}."
         )
     length = full + (1 if rest and partial else 0)
@@ -211,25 +171,11 @@ def _plan_dataset(what: str, dataset: Any, steps: int | None, spe: int, partial:
                 + "."
             )
     length = int(dataset.cardinality())
-    if length == tf.data.INFINITE_CARDINALITY:
-        if steps is None:
-            raise DataError(
-                f"{what}: When providing an infinite dataset, say how many batches to take: steps_per_epoch= in fit, "
-                "steps= in evaluate and predict, validation_steps= for validation data."
-            )
-        return share.plan(what, steps, None if share.alone else INFINITE, spe)
-    if length < 0:
-        return share.plan(what, steps, None, spe)
     if length == 0:
         raise DataError(
             f"{what}: the dataset has no batches (with drop_remainder=True a batch larger than it leaves none)."
         )
-    if steps is not None and steps > length:
-        raise DataError(
-            f"{what}: the dataset does not have enough data: {steps} steps asked for, {length} batches there. "
-            "Use .repeat(), or fewer steps."
-        )
-    return share.plan(what, steps, length, spe)
+    return share.plan(what, steps, None if length == tf.data.UNKNOWN_CARDINALITY else length, spe)
 
 
 def batch_of(x: Any, batch_size: int | None) -> int | None:

@@ -134,9 +134,8 @@ class _Keras2Function:
         ipus = self._model._ipu_strategy.ipus
         if ipus > 1:
             raise UnsupportedError(
-                f"The device has {ipus} IPUs, and a tf_keras model runs on one: replicas and pipelines are for "
-                f"models of "
-                "Keras 3 (import keras). Use a device of one IPU.",
+                f"The device has {ipus} IPUs, and a tf_keras model runs on one: replicas and pipelines are for models "
+                "of Keras 3 (import keras). Use a device of one IPU.",
                 [f"{ipus} replicas of a tf_keras model"],
             )
         return Parallel(), batches or 1

@@ -128,9 +128,8 @@ class IPUModel(Options, Pipelined, Savable, InScope):
             tested = _plan(self, "the validation data of fit", val_x, v_batch, v_steps, steps_per_execution=later)
         if plan.steps_per_execution == 1 and (plan.steps or 0) > 1:
             _log_once(
-                "steps_per_execution is 1: each step is a device execution of its own. A larger number in "
-                "compile() keeps "
-                "the weights on the tiles for that many steps."
+                "steps_per_execution is 1: each step is a device execution of its own. A larger number in compile() "
+                "keeps the weights on the tiles for that many steps."
             )
         self._log_batch(x, batch, plan)
         with _calling(self, "fit", plan.steps_per_execution), not_trained(self):
@@ -176,18 +175,15 @@ class IPUModel(Options, Pipelined, Savable, InScope):
         plan = _plan(self, "predict", given.get("x"), given.get("batch_size"), given.get("steps"))
         if plan.left_over:
             raise DataError(
-                f"predict: the batches do not divide among {spread.share_of(self, training=False).replicas} "
-                f"replicas, and "
-                f"there would be predictions for {plan.steps} of them only. Give as many batches as make whole "
-                f"rounds, or "
-                "say with steps= how many to take."
+                f"predict: the batches do not divide among {spread.share_of(self, training=False).replicas} replicas, "
+                f"and there would be predictions for {plan.steps} of them only. Give as many batches as make whole "
+                "rounds, or say with steps= how many to take."
             )
         with _calling(self, "predict", plan.steps_per_execution):
             return method(*args, **_whole(kwargs, given, "steps", plan))
 
     def _get_metrics_result_or_logs(self, logs: Any) -> Any:
-        """What Keras logs of an execution: what it gave, where the metrics' variables on the host say "
-        "something else."""
+        """What Keras logs of an execution: what it gave, where the metrics' variables on the host differ."""
         if spread.shows_own_logs(self):
             return logs
         return super()._get_metrics_result_or_logs(logs)  # type: ignore[misc]
@@ -241,10 +237,9 @@ def _make(model: Any, kind: str, force: bool) -> Any:
     own = adapter.overridden(model._ipu_base)
     if f"make_{kind}_function" in own:
         raise ModeError(
-            f"The function `make_{kind}_function` of model {model.name!r} is overridden by its class; in the "
-            "scope of an "
-            f"IPUStrategy that function makes device executions. Override `{kind}_step` instead, which is "
-            "compiled as it is."
+            f"The function `make_{kind}_function` of model {model.name!r} is overridden by its class; in the scope of "
+            f"an IPUStrategy that function makes device executions. Override `{kind}_step` instead, which is compiled "
+            "as it is."
         )
     made = make_function(model, kind)
     setattr(model, attribute, made)

@@ -204,9 +204,8 @@ class FunctionRunner:
         for leaf in tf.nest.flatten(traced.outputs):
             if isinstance(leaf, OutputRef) and traced.concrete.outputs[leaf.index].dtype == tf.float64:
                 raise Float64Error(
-                    f"Unsupported data type for input/output: float64. Result {leaf.index} of {self._name} "
-                    "has it; cast it to "
-                    "float32."
+                    f"Unsupported data type for input/output: float64. Result {leaf.index} of {self._name} has it; "
+                    "cast it to float32."
                 )
 
 

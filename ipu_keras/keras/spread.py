@@ -57,10 +57,9 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
     if rest:
         raise DataError(
             f"{model.name}.{kind}_step: an execution has {batches} batch(es), and one iteration takes {micro} "
-            f"for each of "
-            f"{replicas} replica(s). Give a multiple of {micro * replicas} batches: by fit, evaluate or predict with "
-            "steps_per_execution. train_on_batch and the like have one batch, which is no whole weight update with "
-            "gradient accumulation, and no round of all replicas."
+            f"for each of {replicas} replica(s). Give a multiple of {micro * replicas} batches: by fit, evaluate or "
+            "predict with steps_per_execution. train_on_batch and the like have one batch, which is no whole weight "
+            "update with gradient accumulation, and no round of all replicas."
         )
     if train:
         _refuse_placements(model, _kwargs(options, count > 0))
@@ -69,7 +68,7 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
         micro_batches=micro,
         stages=count,
         device_mapping=(options.device_mapping or ()) if count else (),
-        schedule=int(options.schedule) if count else 0,
+        schedule=options.schedule if count else Parallel.schedule,
         training=train,
         recompute=count > 0 and train and model._ipu_strategy.allow_recompute,
         offload=train and bool(_kwargs(options, count > 0).get("offload_weight_update_variables")),

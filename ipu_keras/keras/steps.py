@@ -153,7 +153,7 @@ def plan_steps(
     plain = replicas == 1 and accumulation == 1 and not stages
     total = _total(what, steps, length, plain)
     inferred = None if total is None else _per_replica(what, total, replicas, known=length not in (None, INFINITE))
-    used = _per_execution(what, inferred, steps_per_execution, accumulation)
+    used = _per_execution(what, inferred, steps_per_execution, accumulation, replicas)
     if training and used % accumulation:
         kind = "The pipelined model" if stages else "The model"
         reduced = "" if used == steps_per_execution else f" (reduced from {steps_per_execution} for this call)"
@@ -216,15 +216,17 @@ def _per_replica(what: str, total: int, replicas: int, known: bool) -> int:
     return inferred
 
 
-def _per_execution(what: str, inferred: int | None, steps_per_execution: int, accumulation: int) -> int:
+def _per_execution(what: str, inferred: int | None, steps_per_execution: int, accumulation: int, replicas: int) -> int:
+    of_each = " of each replica" if replicas > 1 else ""
     if inferred is None or steps_per_execution == 1:
         return steps_per_execution
     if steps_per_execution > inferred:
         logger.warning(
-            "%s: steps_per_execution=%d is more than the %d step(s) of this call for each replica; using %d for it.",
+            "%s: steps_per_execution=%d is more than the %d step(s)%s of this call; using %d for it.",
             what,
             steps_per_execution,
             inferred,
+            of_each,
             inferred,
         )
         return inferred
@@ -232,9 +234,9 @@ def _per_execution(what: str, inferred: int | None, steps_per_execution: int, ac
         divisors = [d for d in range(1, inferred + 1) if inferred % d == 0]
         near = min(divisors, key=lambda d: (d % accumulation != 0, abs(d - steps_per_execution)))
         raise DataError(
-            f"{what}: steps_per_execution={steps_per_execution} must be a divisor of the {inferred} steps of each "
-            f"replica: each device execution runs that many. Try compile(steps_per_execution={near}), or "
-            f"{inferred // steps_per_execution * steps_per_execution} steps for each replica."
+            f"{what}: steps_per_execution={steps_per_execution} must be a divisor of the {inferred} "
+            f"steps{of_each}: each device execution runs that many. Try compile(steps_per_execution={near}), or "
+            f"{inferred // steps_per_execution * steps_per_execution} steps{of_each}."
         )
     return steps_per_execution
 

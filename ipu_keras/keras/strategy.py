@@ -190,9 +190,8 @@ class IPUStrategy(tf.distribute.Strategy):
         del options
         if tf.inside_function():
             raise InsideFunctionError(
-                "IPUStrategy.run was called while another tf.function was traced. The device runs one whole "
-                "program: call "
-                "run from ordinary Python, and put the loop into the function that you hand to it."
+                "IPUStrategy.run was called while another tf.function was traced. The device runs one whole program: "
+                "call run from ordinary Python, and put the loop into the function that you hand to it."
             )
         key = fn
         try:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ipu_keras.frontend import tfapi
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
+from ipu_keras.ops._accumulation import accumulated
 from ipu_keras.ops._refusals import ArgumentError
 from ipu_keras.ops.cross_replica_ops import cross_replica_mean
 from ipu_keras.optimizers.wrappers import IpuOptimizer
@@ -80,7 +81,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         totals = []
         for gradient, variable in pairs:
             accumulator = self._accumulator(variable)
-            total = self._added(tf.convert_to_tensor(accumulator), gradient, index)
+            total = accumulated(tf.convert_to_tensor(accumulator), gradient, index, self._count, self._method)
             accumulator.assign(total)
             totals.append(self._reduced(total))
         made = [v for _, v in pairs]
@@ -97,17 +98,6 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
     def _reduced(self, total: Any) -> Any:
         """What the inner optimizer gets of a sum."""
         return total
-
-    def _added(self, old: Any, gradient: Any, index: Any) -> Any:
-        """The accumulator after one more gradient; at the first of the mini-batches it starts from zero."""
-        gradient = tf.cast(gradient, old.dtype)
-        old = tf.where(tf.equal(index, 0), tf.zeros_like(old), old)
-        if self._method is Method.MEAN:
-            return old + gradient * tf.cast(1 / self._count, old.dtype)
-        if self._method is Method.RUNNING_MEAN:
-            seen = tf.cast(index, tf.float32)
-            return old * tf.cast(seen / (seen + 1), old.dtype) + gradient * tf.cast(1 / (seen + 1), old.dtype)
-        return old + gradient
 
     def _counter(self) -> tf.Variable:
         if self._turn is None:

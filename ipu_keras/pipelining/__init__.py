@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ipu_keras.pipelining.enums import PipelineSchedule, RecomputationMode
 from ipu_keras.pipelining.errors import PipelineTypeError, StageError, iterations_error
-from ipu_keras.pipelining.iterations import check_iterations, rows
+from ipu_keras.pipelining.iterations import check_iterations, offsets, rows
 from ipu_keras.pipelining.stage_options import PipelineStageOptions
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "StageError",
     "check_iterations",
     "iterations_error",
+    "offsets",
     "rows",
 ]

@@ -7,7 +7,31 @@ from collections.abc import Sequence
 from ipu_keras.pipelining.enums import PipelineSchedule
 from ipu_keras.pipelining.errors import iterations_error
 
-__all__ = ["check_iterations", "rows"]
+__all__ = ["check_iterations", "offsets", "rows"]
+
+
+def offsets(schedule: PipelineSchedule, chips: Sequence[int]) -> tuple[int, ...]:
+    """Time slots in which mini-batches enter an empty pipeline, before the first of them has left.
+
+    Interleaved, each enters as early as no two want a chip in the same slot.
+
+    Args:
+        schedule: of the pipeline.
+        chips: where each of its program stages works, forward and backward ones.
+
+    Example:
+        >>> offsets(PipelineSchedule.Interleaved, [0, 1, 1, 0])
+        (0, 2)
+    """
+    if schedule is PipelineSchedule.Sequential:
+        return (0,)
+    if schedule is PipelineSchedule.Grouped:
+        return tuple(range(len(chips)))
+    found: list[int] = []
+    for offset in range(len(chips)):
+        if not any(chips[p] == chips[p + offset - other - len(chips)] for other in found for p in range(len(chips))):
+            found.append(offset)
+    return tuple(found)
 
 
 def rows(schedule: PipelineSchedule, stages: int, training: bool, device_mapping: Sequence[int] | None = None) -> int:
@@ -17,29 +41,14 @@ def rows(schedule: PipelineSchedule, stages: int, training: bool, device_mapping
         schedule: of the pipeline.
         stages: number of forward stages.
         training: whether backward stages follow.
-        device_mapping: IPU of each stage, None for one each. Interleaved, no two rows may want an IPU at once.
+        device_mapping: IPU of each stage, None for one each.
 
     Example:
         >>> rows(PipelineSchedule.Grouped, 2, training=True)
         4
     """
-    if schedule is PipelineSchedule.Sequential:
-        return 1
-    if schedule is PipelineSchedule.Grouped:
-        return 2 * stages if training else stages
-    devices = list(device_mapping) if device_mapping else list(range(stages))
-    if training:
-        devices += devices[::-1]
-    shifts: list[int] = []
-    for shift in range(len(devices)):
-        row = _shifted(devices, shift)
-        if not any(one == other for s in shifts for one, other in zip(row, _shifted(devices, s))):
-            shifts.append(shift)
-    return len(shifts)
-
-
-def _shifted(devices: list[int], shift: int) -> list[int]:
-    return devices[-shift:] + devices[:-shift] if shift else devices
+    chips = list(device_mapping or range(stages))
+    return len(offsets(schedule, chips + chips[::-1] if training else chips))
 
 
 def check_iterations(

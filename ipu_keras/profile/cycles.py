@@ -20,7 +20,7 @@ from ipu_keras.profile.groups import Floats, Groups
 from ipu_runtime.codelets import copy_model, registry
 from ipu_runtime.codelets.copy_model import phases
 from ipu_runtime.opcodes import DTYPES
-from ipu_runtime.program import BRANCH, COLLECTIVE, COMPUTE, EXCHANGE, REPEAT, STREAM_IN, GroupView, Program
+from ipu_runtime.program import BRANCH, COLLECTIVE, COMPUTE, EXCHANGE, NEXT, REPEAT, STREAM_IN, GroupView, Program
 
 
 class StepCycles(NamedTuple):
@@ -83,6 +83,14 @@ def _one(groups: Groups, kind: int, first: int, last: int) -> StepCycles:
         )
     if kind == COLLECTIVE:
         return _collective(groups, range(first, last))
+    if kind == NEXT:
+        # Every tile of every chip counts for itself. Which stages are due follows from the same counter: not counted.
+        cycles = int(registry.MODELS[registry.CONTROL].cycles(program.group(first), rates)[0])
+        chips = (cycles,) * program.ipus if program.ipus > 1 else ()
+        active = program.tile_count
+        return StepCycles(
+            kind, 0, cycles, 0, active, 1.0, 0, [float(cycles)], 0.0, (float(cycles),), (0,), by_chip=chips
+        )
     if kind >= REPEAT:
         return StepCycles(kind, 0, 0, 0, 0, 1.0, 0, [])
     if kind == COMPUTE:

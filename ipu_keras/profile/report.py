@@ -62,7 +62,7 @@ class Profile:
             due = [turns] * len(times)
             for a, b, _, _ in self.program.header["windows"]:
                 due[a:b] = [self.program.micro_batches] * (b - a)
-            for i in range(slots[0], slots[1]):
+            for i in range(slots[0], slots[1] + 1):
                 times[i] *= due[i]
         return times
 
@@ -132,12 +132,16 @@ class Profile:
         """
         found = {"compute": 0, "exchange": 0, "sync": 0, "host": 0}
         for step, n in zip(self.steps, self._in_iteration, strict=True):
+            if step.links:
+                continue  # links of a slot run together: the timeline knows how long
             # A chip's share of each phase is what its own cycles are of the slowest chip's.
             share = n * sum(step.by_chip) / step.total if step.by_chip and step.total else n
             found["sync"] += int(share * step.sync)
             found["compute"] += int(share * step.compute)
             found["host" if KIND_NAMES[step.kind].startswith("stream") else "exchange"] += int(share * step.exchange)
         if self.program.ipus > 1:
+            found["sync"] += self.timeline.link_sync
+            found["exchange"] += self.timeline.link_exchange
             found["waiting"] = self.program.ipus * self.cycles - sum(found.values())
         return found
 

@@ -41,11 +41,14 @@ class Timeline:
     Attributes:
         cycles: until the last chip is done.
         busy: cycles that each chip works, transfers with them.
+        link_sync, link_exchange: of these, all chips' for transfers between chips.
         events: in order of time.
     """
 
     cycles: int
     busy: list[int]
+    link_sync: int = 0
+    link_exchange: int = 0
     events: list[Event] = field(default_factory=list)
 
     def text(self, width: int = 100) -> str:
@@ -90,6 +93,7 @@ class _Clocks:
         self.chips = program.ipus
         self.now = [0] * self.chips
         self.busy = [0] * self.chips
+        self.link_sync = self.link_exchange = 0
         self.events: list[Event] = []
         self.pipeline = header.get("pipeline", {})
         self.fixed = int(header["target"]["host_fixed_cycles"])
@@ -113,9 +117,14 @@ class _Clocks:
         for chip, n in enumerate(cycles):
             if n:
                 start = self.now[chip]
-                self.now[chip] += n
-                self.busy[chip] += n
                 self.events.append(Event(chip, what, self.stage(part.stage), micro, start, start + n))
+        self.count(cycles)
+
+    def count(self, cycles: list[int]) -> None:
+        """The end of a turn: work that is no event."""
+        for chip, n in enumerate(cycles):
+            self.now[chip] += n
+            self.busy[chip] += n
 
     def meet(self, transfers: list[tuple[tuple[int, int, int], ...]], times: int = 1) -> None:
         """Transfers that run together: the chips wait for each other first."""
@@ -124,7 +133,10 @@ class _Clocks:
         if not taking:
             return
         start = max(self.now[chip] for chip in taking)
-        cycles = (self.fixed + link_cycles(links)) * times
+        sync, exchange = self.fixed * times, link_cycles(links) * times
+        self.link_sync += sync * len(taking)
+        self.link_exchange += exchange * len(taking)
+        cycles = sync + exchange
         for chip in taking:
             self.now[chip] = start + cycles
             self.busy[chip] += cycles
@@ -158,7 +170,7 @@ def timeline(program: Program, steps: list[StepCycles], times: list[int], first:
     if low < len(steps):
         _slots(program, steps, times, clocks, low)
         clocks.work(rest(high + 1, len(steps)), "update", -1)
-    return Timeline(max(clocks.now), clocks.busy, clocks.events)
+    return Timeline(max(clocks.now), clocks.busy, clocks.link_sync, clocks.link_exchange, clocks.events)
 
 
 def _slots(program: Program, steps: list[StepCycles], times: list[int], clocks: _Clocks, low: int) -> None:
@@ -173,6 +185,7 @@ def _slots(program: Program, steps: list[StepCycles], times: list[int], clocks: 
     plain = [not any(step.links for step, _ in part.costs) for part in parts]
     assert program.steps[low, 0] == FOR
     turns = int(program.group(int(program.steps[low, 1])).params[0])
+    counter = _Part([(steps[int(header["slots_loop"][1])], 1)]).merged(clocks.chips)
     for turn in range(turns):
         waiting: list[tuple[tuple[int, int, int], ...]] = []
         for number, part in enumerate(parts):
@@ -191,3 +204,4 @@ def _slots(program: Program, steps: list[StepCycles], times: list[int], clocks: 
             else:
                 clocks.work(part, what, micro)
         clocks.meet(waiting)
+        clocks.count(counter)

@@ -11,11 +11,6 @@ from ipu_runtime.opcodes import DTYPES
 from ipu_runtime.program import GroupView
 
 
-def collective_bytes(g: GroupView) -> int:
-    """Bytes of a replica's value."""
-    return int(np.broadcast_to(g.col(1), g.rows).sum()) * DTYPES[int(g.params[1])].itemsize
-
-
 class Collective:
     """An all-reduce over groups of replicas."""
 

@@ -26,7 +26,7 @@ class Control:
         return []
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
-        """Each tile counts for itself, without an exchange."""
+        """Each tile counts for itself, without an exchange, once a turn."""
         return np.full(g.rows, 43, np.int64)
 
     def state_bytes(self, g: GroupView) -> Ints:

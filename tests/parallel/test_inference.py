@@ -98,6 +98,37 @@ def test_random_layers_are_still_in_inference():
         np.testing.assert_array_equal(a, b)
 
 
+class Count(keras.layers.Layer):
+    """Hands on how many batches there were before, as another shape of the state that it changes."""
+
+    def build(self, shape):
+        self.seen = self.add_weight(shape=(2 * pl.CLASSES,), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        before = keras.ops.reshape(self.seen, (2, pl.CLASSES))
+        self.seen.assign(self.seen + 1)
+        return x, before
+
+
+@pytest.mark.parametrize("mapping", [(0, 1, 2), (0, 1, 0)], ids=["links", "queue"])
+@pytest.mark.parametrize("schedule", list(PipelineSchedule), ids=lambda s: s.name)
+def test_old_value_of_a_state_for_a_later_stage(schedule, mapping):
+    with IPUStrategy(strict=True, ipus=pl.chips(max(mapping) + 1)).scope():
+        inputs = keras.Input((pl.CLASSES,))
+        with PipelineStage(0):
+            x, before = Count()(inputs)
+        with PipelineStage(1):
+            x = 2 * x
+        with PipelineStage(2):
+            x = x + keras.ops.sum(before, 0)
+        model = keras.Model(inputs, x)
+        model.compile(steps_per_execution=6)
+        model.set_pipelining_options(pipeline_schedule=schedule, device_mapping=list(mapping))
+    x = pl.normal(12 * pl.BATCH, pl.CLASSES)
+    batch = np.arange(len(x)) // pl.BATCH
+    pl.assert_close(model.predict(x, batch_size=pl.BATCH, verbose=0), 2 * x + 2 * batch[:, None], 1e-6)
+
+
 def test_training_goes_on_after_evaluating():
     """Weights that fit has left on the chips are those that evaluate and predict use, and fit again."""
     plan = pl.Plan("Grouped", 2, 4, 2)

@@ -95,7 +95,7 @@ def compiled(plan: pl.Plan, kind: str = "train", width: int = 0) -> Any:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedule(schedule, stages, training):
     """Slots and executions without a program, for many counts."""
-    found = Schedule(SCHEDULES.index(schedule), tuple(range(stages)), training)
+    found = Schedule(PipelineSchedule[schedule], tuple(range(stages)), training)
     program_stages, rows = stages * (1 + training), pl.rows(schedule, stages, training)
     assert (found.stages, found.rows) == (program_stages, rows)
     for count in [rows * n for n in range(1, 6)]:
@@ -325,4 +325,20 @@ def test_cycles_of_equal_stages(schedule):
         program_stage = e.stage if e.what == "forward" else 2 * stages - 1 - e.stage
         slots[program_stage % period, e.chip] += e.end - e.start
     slowest = sum(chips) if schedule == "Sequential" else max(chips)
-    assert slowest < more <= slots.max(1).sum() + period * link
+    assert slowest < more <= slots.max(1).sum() + period * link + 43  # a counter of turns: hardware.md 3.12
+
+
+@pytest.mark.parametrize(
+    "plan", [pl.Plan("Grouped", 4, 8), pl.Plan("Interleaved", 3, 6), pl.Plan("Sequential", 2, 3)], ids=str
+)
+def test_phases_are_what_the_chips_do(plan):
+    """Links of a slot run together: their phases are the timeline's, and with the waiting all add up."""
+    profile = compiled(plan).profile()
+    working = sum(n for phase, n in profile.phases.items() if phase != "waiting")
+    assert abs(working - sum(profile.timeline.busy)) < len(profile.steps)  # each is rounded
+    assert profile.phases["waiting"] > 0
+    assert sum(profile.phases.values()) == profile.program.ipus * profile.cycles
+    header = profile.program.header
+    turns = -(-header["pipeline"]["slots"] // header["pipeline"]["period"])
+    end = header["slots_loop"][1]
+    assert (profile.steps[end].by_chip, profile.times[end]) == ((43,) * profile.program.ipus, turns)  # hardware.md 3.12

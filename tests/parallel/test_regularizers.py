@@ -20,6 +20,8 @@ def build(stage):
         with stage(k):
             # Kernels of 5 KB: no chip may have a copy of another's weight.
             x = keras.layers.Dense(110, "tanh", kernel_regularizer="l2", bias_regularizer="l1")(x)
+            # A single number, which is a weight nonetheless.
+            x = keras.layers.PReLU("ones", alpha_regularizer="l2", shared_axes=[1])(x)
     with stage(STAGES - 1):
         x = keras.layers.Dense(2, activity_regularizer=keras.regularizers.L2(0.1))(x)
     return keras.Model(inputs, x)

@@ -5,7 +5,7 @@ The entry computation has a scope, and so has each body of a loop or branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower.context import Context
@@ -165,12 +165,13 @@ class Scope:
         return root in self.states if root.node.op == "parameter" else root.node in self.place_of
 
 
-def write_back(ctx: Context, pairs: list[tuple[Value, Value]]) -> None:
+def write_back(ctx: Context, pairs: list[tuple[Value, Value]], kept: Sequence[Value] = ()) -> None:
     """Copy each new value that was not made in its state's home to it.
 
     Args:
         ctx: the context.
         pairs: (state, new value).
+        kept: values that are wanted afterwards, too; one that is a state's old value in another shape goes aside.
     """
     homes = {ctx.place(state).var for state, _ in pairs}
     pending: list[tuple[Located, Located, int]] = []
@@ -183,5 +184,11 @@ def write_back(ctx: Context, pairs: list[tuple[Value, Value]]) -> None:
             # Another state's old value: take it aside before that state is overwritten.
             here = ctx.move(here, home.layout, state.itemsize)
         pending.append((here, home, state.itemsize))
+    overwritten = {home.var for _, home, _ in pending}
+    for value in kept:
+        here = ctx.place(value)
+        if here.var in overwritten:
+            aside = ctx.var(here.layout, value.itemsize)
+            ctx.located[value] = ctx.move(here, here.layout, value.itemsize, into=aside)
     for here, home, itemsize in pending:
         ctx.exchange([(plan_move(home.layout, here.layout), here.var, home.var, itemsize)])

@@ -23,7 +23,7 @@ from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER
 
 REGISTERS = 96
-"""Registers of a region's vertex; see `ipu_runtime.validate`."""
+"""Registers of a region's vertex; see `ipu_runtime.validate.codelets`."""
 
 WHOLE = 2048
 """Lines of up to this many elements are reduced on one tile; longer ones are cut."""

@@ -32,13 +32,14 @@ from ipu_keras.compiler.lower.streams import from_host, to_host
 from ipu_keras.compiler.move import plan_move
 from ipu_keras.compiler.parallel.chips import LINK, spread_over_chips
 from ipu_keras.compiler.parallel.crossing import Crossing
-from ipu_keras.compiler.parallel.cut import ACC, COUNT, CROSS, FEED, STATE, STREAM, Cut, Part, cut
-from ipu_keras.compiler.parallel.schedule import NAMES, Schedule
-from ipu_keras.compiler.parallel.stages import assign
+from ipu_keras.compiler.parallel.cut import ACC, COUNT, CROSS, FEED, STATE, STREAM, Part, cut
+from ipu_keras.compiler.parallel.schedule import Schedule
+from ipu_keras.compiler.parallel.stages import assign, may_be_copied
 from ipu_keras.compiler.passes.fuse import fuse
 from ipu_keras.compiler.passes.generator import GENERATOR
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.ir import Node, Value, check
+from ipu_keras.pipelining import check_iterations
 from ipu_runtime.codelets import registry
 from ipu_runtime.program import FOR, LABEL, NEXT, STREAM_IN, STREAM_OUT, WINDOW, Program
 
@@ -46,10 +47,6 @@ __all__ = ["ParallelEntry"]
 
 REMOTE_BYTES = 128
 """A smaller state stays on the tiles. Source: api.md 2.2, optimizations.minimum_remote_tensor_size."""
-
-SMALL_BYTES = 4096
-"""A state that stages only read may be wanted on several chips if it is not larger: each gets a copy in each "
-"iteration."""
 
 
 class ParallelEntry(Entry):
@@ -59,14 +56,18 @@ class ParallelEntry(Entry):
         """Lower everything and assemble the program."""
         spec, ctx = self.spec, self.ctx
         self.schedule = schedule = Schedule(spec.schedule, spec.devices, spec.training and spec.pipelined)
-        # In inference all batches of an execution go through the pipeline one behind the other.
-        what = "gradient_accumulation_steps_per_replica" if spec.training else "steps_per_execution"
-        schedule.check(spec.micro_batches, what)
+        if spec.pipelined:
+            # In inference all batches of an execution go through the pipeline one behind the other.
+            number = "gradient_accumulation_steps_per_replica" if spec.training else "steps_per_execution"
+            check_iterations(
+                self.name or self.graph.name, number, spec.micro_batches, spec.schedule, spec.stages,
+                training=spec.training, device_mapping=spec.devices,
+            )  # fmt: skip
         variables = {i: self._variable_label(i).split("|")[-1] for i in self.state}
         parts = assign(self.graph, spec, schedule, self.names, self.state, variables)
         twins = schedule.twins() if spec.recompute else {}
         self.cut = cut(self.graph, parts, self.state, spec.micro_batches, twins)
-        self.remote: dict[int, int] = {}  # state in streaming memory -> host slot
+        self.weights = _weights(self.cut.parts[-1], self.graph.params)
         self.chips: dict[int, int] = {}  # state -> chip
         self.sums: dict[Any, tuple[Value, int]] = {}  # accumulated value -> (its parameter, chip)
         self.copies: dict[tuple[int, int], Value] = {}  # small state on another chip
@@ -112,14 +113,12 @@ class ParallelEntry(Entry):
         value = self.graph.params[index]
         if home == chip:
             return value
-        if changed or self.state[index] is not None or value.nbytes > SMALL_BYTES:
+        if changed or not may_be_copied(value, self.state[index]):
             name = self._variable_label(index).split("|")[-1]
             raise UnsupportedError(
-                f"{name} is used by pipeline stages on IPU {home} and on IPU {chip}: an input can only be used "
-                f"by pipeline "
-                "stages on the same IPU. Put the layers that share it into one stage, or map their stages to "
-                "one IPU with "
-                "device_mapping.",
+                f"{name} is used by pipeline stages on IPU {home} and on IPU {chip}: an input can only be used by "
+                "pipeline stages on the same IPU. Put the layers that share it into one stage, or map their stages to "
+                "one IPU with device_mapping.",
                 [f"{name} on IPU {home} and IPU {chip}"],
             )
         if (index, chip) not in self.copies:
@@ -158,9 +157,10 @@ class ParallelEntry(Entry):
                     updates.setdefault(value, home)
             ctx.graph = graph
             scope = Scope(ctx, graph, updates, lower)
-            weights = {p: self._weight(e.what) for p, e in zip(graph.params, part.inputs, strict=True) if e.kind == ACC}
             # A gradient is wanted where its weight is, for the sum will be there, too.
-            ctx.hints.update({v: weights[h] or h for v, h in ctx.hints.items() if h in weights})
+            sums = {v: e.what for v, e in zip(graph.params, part.inputs, strict=True) if e.kind == ACC}
+            weights = {param: self.weights[total] for param, total in sums.items() if total in self.weights}
+            ctx.hints.update({v: weights[h] for v, h in ctx.hints.items() if h in weights})
             scope.run()
             for param in graph.params:
                 ctx.place(param)
@@ -176,7 +176,7 @@ class ParallelEntry(Entry):
                     home = homes.get((end.kind, end.what), None)
                     back.append((home if home is not None else self._state(end.what, chip, True), value))
             ctx.label = ctx.at("|variable|new values")
-            write_back(ctx, back)
+            write_back(ctx, back, [v for v, e in zip(graph.outputs, part.outputs, strict=True) if e.kind == CROSS])
         self.crossing.bodies.append(steps)
         self.crossing.hand_on(p)
 
@@ -192,7 +192,7 @@ class ParallelEntry(Entry):
             key = end.what if end.kind == ACC else f"count {p}"
             self.sums[key] = (param, chip)
 
-            weight = self._weight(end.what) if end.kind == ACC else None
+            weight = self.weights.get(end.what) if end.kind == ACC else None
 
             def home(layout: Layout) -> Located:
                 # A sum lies as the weight that it will update: then the update exchanges nothing.
@@ -208,10 +208,6 @@ class ParallelEntry(Entry):
     def _at(self, value: Value) -> Callable[[Layout], Located]:
         """A maker for what stands for another value."""
         return lambda layout: self.ctx.place(value, layout)
-
-    def _weight(self, total: Value) -> Value | None:
-        """The weight that a sum is for, if the stages have it."""
-        return _weight_of(self.cut, total, self.graph.params)
 
     # ---- the loop over slots ----
 
@@ -338,7 +334,7 @@ class ParallelEntry(Entry):
             "slots_loop": [self.first.step, self.last.step],
             "windows": [[begin.step, end.step, p, int(link)] for begin, end, p, link in self.windows],
             "pipeline": {
-                "schedule": NAMES[schedule.kind] if self.spec.pipelined else "",
+                "schedule": schedule.kind.name if self.spec.pipelined else "",
                 "stages": len(schedule.devices) if self.spec.pipelined else 0,
                 "program_stages": schedule.stages,
                 "chips": [schedule.chip(p) for p in range(schedule.stages)],
@@ -360,18 +356,23 @@ def _fill_zero(ctx: Context, here: Located, value: Value) -> None:
     emit_map(ctx, here.layout, body, ((value.dtype, zero),), (0,), [], [], [], [here.var])
 
 
-def _weight_of(parts: Cut, total: Value, params: list[Value]) -> Value | None:
-    """The parameter whose new value is made of a sum: the weight that a gradient is for."""
-    update = parts.parts[-1]
-    of = {v: e for v, e in zip(update.graph.params, update.inputs, strict=True)}
-    reach = {v for v, e in of.items() if e.kind == ACC and e.what is total}
+def _weights(update: Part, params: list[Value]) -> dict[Value, Value]:
+    """Accumulated value -> the entry parameter whose new value is made of it: the weight that a gradient is for."""
+    # Sums that reach a value through values of their own shape alone.
+    made_of: dict[Value, set[Value]] = {
+        param: {end.what} for param, end in zip(update.graph.params, update.inputs, strict=True) if end.kind == ACC
+    }
     for node in update.graph.nodes:
-        if any(v in reach and v.shape == total.shape for v in node.inputs):
-            reach.update(v for v in node.results if v.shape == total.shape)
+        for value in node.results:
+            totals = {t for v in node.inputs if v.shape == value.shape for t in made_of.get(v, ())}
+            if totals:
+                made_of[value] = totals
+    found: dict[Value, Value] = {}
     for value, end in zip(update.graph.outputs, update.outputs, strict=True):
-        if end.kind == STATE and value in reach and params[end.what].shape == total.shape:
-            return params[end.what]
-    return None
+        if end.kind == STATE and value.shape == params[end.what].shape:
+            for total in made_of.get(value, ()):
+                found.setdefault(total, params[end.what])
+    return found
 
 
 def _on_chips(graph: Any, chip: dict[Value, int], then: Callable[[Node], None]) -> Any:

@@ -55,8 +55,8 @@ def plan_route(schedule: Schedule, maker: int, users: list[int]) -> Route:
         users: later program stages that use it, in order.
 
     Example:
-        >>> from ipu_keras.compiler.parallel.schedule import GROUPED, Schedule
-        >>> plan_route(Schedule(GROUPED, (0, 1)), 0, [1, 3])
+        >>> from ipu_keras.pipelining import PipelineSchedule
+        >>> plan_route(Schedule(PipelineSchedule.Grouped, (0, 1)), 0, [1, 3])
         Route(hops=[Hop(stage=0)], uses=[Queue(holder=0, stage=3, depth=3)])
     """
     route = Route()

@@ -11,12 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ipu_keras.pipelining.errors import iterations_error
+from ipu_keras.pipelining import PipelineSchedule, offsets
 
-__all__ = ["GROUPED", "INTERLEAVED", "SEQUENTIAL", "Schedule"]
-
-GROUPED, INTERLEAVED, SEQUENTIAL = range(3)
-NAMES = ("Grouped", "Interleaved", "Sequential")
+__all__ = ["Schedule"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Schedule:
     """A pipeline's schedule.
 
     Args:
-        kind: GROUPED, INTERLEAVED or SEQUENTIAL.
+        kind: by name.
         devices: chip of each forward stage.
         training: whether there are backward stages.
 
@@ -32,26 +29,25 @@ class Schedule:
         NotImplementedError: Interleaved with two stages on one chip, where no even spacing of rows exists.
 
     Example:
-        >>> s = Schedule(GROUPED, (0, 1), training=True)
+        >>> s = Schedule(PipelineSchedule.Grouped, (0, 1), training=True)
         >>> s.stages, s.rows, s.slots(4), [s.slot(3, p) for p in range(4)]
         (4, 4, 7, [3, 4, 5, 6])
     """
 
-    kind: int
+    kind: PipelineSchedule
     devices: tuple[int, ...]
     training: bool = True
 
     def __post_init__(self) -> None:
-        if self.kind == INTERLEAVED and self.training and len(set(self.devices)) < len(self.devices):
+        if self.kind is PipelineSchedule.Interleaved and self.training and len(set(self.devices)) < len(self.devices):
             raise NotImplementedError(
-                f"The Interleaved schedule has one stage on each IPU in training; device_mapping is "
-                f"{list(self.devices)}. "
-                "Use PipelineSchedule.Grouped or Sequential."
+                "The Interleaved schedule has one stage on each IPU in training; device_mapping is "
+                f"{list(self.devices)}. Use PipelineSchedule.Grouped or Sequential."
             )
         step = self.stages / self.rows
         if self.offsets != tuple(int(i * step) for i in range(self.rows)) or step != int(step):
             raise NotImplementedError(
-                f"{NAMES[self.kind]} with device_mapping {list(self.devices)}: micro-batches would enter at slots "
+                f"{self.kind.name} with device_mapping {list(self.devices)}: micro-batches would enter at slots "
                 f"{list(self.offsets)} of {self.stages}, which are not equally far apart. Use another mapping or "
                 "PipelineSchedule.Sequential."
             )
@@ -72,16 +68,7 @@ class Schedule:
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         """Slot in which each row enters."""
-        if self.kind == SEQUENTIAL:
-            return (0,)
-        if self.kind == GROUPED:
-            return tuple(range(self.stages))
-        chips = [self.chip(p) for p in range(self.stages)]
-        found: list[int] = []
-        for offset in range(self.stages):
-            if not any(chips[p] == chips[(p + offset - o) % len(chips)] for o in found for p in range(len(chips))):
-                found.append(offset)
-        return tuple(found)
+        return offsets(self.kind, [self.chip(p) for p in range(self.stages)])
 
     @property
     def rows(self) -> int:
@@ -113,32 +100,6 @@ class Schedule:
         """How many of a value's blocks are kept: made by one program stage, used by a later one on the same chip."""
         return -(-(last - first) // self.period)
 
-    def fifo_depth(self, stage: int) -> int:
-        """Depth of the queue of activations from a forward stage to its backward stage, beside the newest."""
-        return self.in_flight(stage, self.stages - 1 - stage) - 1
-
     def twins(self) -> dict[int, int]:
         """Backward stage -> forward stage, but for the last one, whose values are fresh."""
         return {p: self.forward(p) for p in range(len(self.devices) + 1, self.stages)}
-
-    def check(self, micro_batches: int, what: str = "gradient_accumulation_steps_per_replica") -> None:
-        """The number of micro-batches has to suit the schedule.
-
-        Args:
-            micro_batches: of an iteration.
-            what: how the user says the number.
-
-        Raises:
-            IPUError: it does not; says which would. Also TensorFlow's FailedPreconditionError, where that is loaded.
-        """
-        if micro_batches % self.rows:
-            near = {max(1, micro_batches // self.rows) * self.rows, (micro_batches // self.rows + 1) * self.rows}
-            raise iterations_error()(
-                f"The number of iterations of the pipeline must be a multiple of {self.rows} "
-                f"({NAMES[self.kind]} schedule, {len(self.devices)} stages), but {what} is {micro_batches}: use "
-                f"{' or '.join(map(str, sorted(near)))}."
-            )
-        if micro_batches < self.rows:
-            raise iterations_error()(
-                f"The number of iterations of the pipeline must be at least {self.rows}, but {what} is {micro_batches}."
-            )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ipu_keras.errors import ConfigError
+from ipu_keras.pipelining import PipelineSchedule
 
 __all__ = ["ACCUMULATE", "DEQUEUE", "ENQUEUE", "PIPELINE", "Parallel"]
 
@@ -30,10 +30,8 @@ class Parallel:
         replicas: how many times the program runs at once, each on its own chips and with its own data.
         micro_batches: how many times the step's forward and backward pass run for one weight update.
         stages: forward pipeline stages, 0 for a step that is not pipelined.
-        stage_of: stage by path of a Keras layer. An instruction whose name says its stage itself (`LayerNames.stage`)
-            needs none.
         device_mapping: chip of each stage; empty for stage k on chip k.
-        schedule: 0 Grouped, 1 Interleaved, 2 Sequential (api.md 6).
+        schedule: in which order the stages work (api.md 6).
         training: whether the step has a backward pass, so that each stage has two program stages.
         recompute: whether a backward stage works out again what its forward stage has made, from what that was given;
             else activations wait in queues.
@@ -42,16 +40,15 @@ class Parallel:
     Example:
         >>> Parallel(micro_batches=4).ipus
         1
-        >>> Parallel(micro_batches=8, stages=2, stage_of={"embed": 0, "head": 1}).ipus
+        >>> Parallel(micro_batches=8, stages=2).ipus
         2
     """
 
     replicas: int = 1
     micro_batches: int = 1
     stages: int = 0
-    stage_of: Mapping[str, int] = field(default_factory=dict, hash=False)
     device_mapping: tuple[int, ...] = ()
-    schedule: int = 0
+    schedule: PipelineSchedule = PipelineSchedule.Grouped
     training: bool = True
     recompute: bool = False
     offload: bool = False
@@ -91,8 +88,3 @@ class Parallel:
     def in_parts(self) -> bool:
         """Whether the step is cut in parts: micro-batches and a weight update, or stages."""
         return self.micro_batches > 1 or self.pipelined
-
-    @property
-    def alone(self) -> bool:
-        """Whether this says nothing: one replica, one chip, one micro-batch."""
-        return self.replicas == 1 and self.micro_batches == 1 and not self.pipelined

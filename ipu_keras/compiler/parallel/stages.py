@@ -15,10 +15,23 @@ from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.ir import Graph, Node, Value, has_effects
 
-__all__ = ["FREE", "Parts", "assign"]
+__all__ = ["FREE", "Parts", "assign", "may_be_copied"]
 
 FREE = -1
 """Part of a node that every part has for itself."""
+
+SMALL_BYTES = 4096
+"""A state that the step only reads may be wanted on several chips if it is not larger."""
+
+
+def may_be_copied(value: Value, output: int | None) -> bool:
+    """Whether each chip may have its own copy of a state, made anew in each iteration.
+
+    Args:
+        value: the entry parameter.
+        output: the output that is its new value, None for a state that nothing changes.
+    """
+    return output is None and value.nbytes <= SMALL_BYTES
 
 
 class Parts:
@@ -80,7 +93,8 @@ def assign(
             earliest = max((of.get(v.node, 0) for v in node.inputs), default=0)
             of[node] = max(earliest, 0, wanted.get(node, 0))
     if spec.pipelined:
-        _send_home(graph, of, steady, schedule)
+        bound = {graph.params[i] for i, o in state.items() if not may_be_copied(graph.params[i], o)}
+        _send_home(graph, of, steady & bound, schedule)
         _pull(graph, of, steady, changed)
         _check_states(graph, of, changed, state, labels)
     return Parts(update, of, steady)
@@ -122,25 +136,14 @@ def _wanted(graph: Graph, spec: Parallel, schedule: Schedule, names: Names) -> d
 
 
 def _label(node: Node, spec: Parallel, schedule: Schedule, names: Names) -> int | None:
-    """The program stage that a node's layer asks for; None where no layer claims it."""
+    """The program stage that a node's layer asks for (loss and metrics: the last); None where no layer claims it."""
     path, phase = names.locate(node.where)
     stage = names.stage(node.where)
     if stage is None:
-        stage = _stage_of(path, spec)
-    if stage is None:
-        return None
+        if path.split("/")[0] not in ("loss", "metrics"):
+            return None
+        stage = spec.stage_count - 1
     return schedule.stages - 1 - stage if phase == "backward" and spec.training else stage
-
-
-def _stage_of(path: str, spec: Parallel) -> int | None:
-    """The stage of a layer, or of the layer that it is in; loss and metrics are of the last one."""
-    if path.split("/")[0] in ("loss", "metrics"):
-        return spec.stage_count - 1
-    while path:
-        if path in spec.stage_of:
-            return spec.stage_of[path]
-        path = path.rpartition("/")[0]
-    return None
 
 
 def _pull(graph: Graph, of: dict[Node, int], steady: set[Value], changed: dict[Value, Value]) -> None:
@@ -170,25 +173,21 @@ def _pull(graph: Graph, of: dict[Node, int], steady: set[Value], changed: dict[V
             return
 
 
-SMALL_BYTES = 4096
-"""A steady value that any chip may have a copy of."""
-
-
-def _send_home(graph: Graph, of: dict[Node, int], steady: set[Value], schedule: Schedule) -> None:
+def _send_home(graph: Graph, of: dict[Node, int], weights: set[Value], schedule: Schedule) -> None:
     """What is made of a weight alone, and wanted on another chip than the weight's, is made where the weight is.
 
     The loss adds up what regularizers make of all stages' weights: each stage makes its own.
     """
-    large: dict[Value, frozenset[Value]] = {v: frozenset([v]) for v in steady if v.nbytes > SMALL_BYTES or v.size > 1}
+    weights_of: dict[Value, frozenset[Value]] = {v: frozenset([v]) for v in weights}
     for node in graph.nodes:
         if of[node] == FREE:
-            made_of = frozenset().union(*(large.get(v, frozenset()) for v in node.inputs))
-            large.update((v, made_of) for v in node.results if made_of)
+            made_of = frozenset().union(*(weights_of.get(v, frozenset()) for v in node.inputs))
+            weights_of.update((v, made_of) for v in node.results if made_of)
     homes: dict[Value, int] = {}
     for node in graph.nodes:
         if 0 <= of[node] < schedule.stages:
             for value in node.inputs:
-                for weight in large.get(value, ()):
+                for weight in weights_of.get(value, ()):
                     homes[weight] = min(homes.get(weight, of[node]), of[node])
     for node in reversed(graph.nodes):
         part = of[node]
@@ -197,7 +196,7 @@ def _send_home(graph: Graph, of: dict[Node, int], steady: set[Value], schedule: 
         for value in node.inputs:
             if of.get(value.node) != FREE:
                 continue
-            stages = {homes[weight] for weight in large.get(value, ())}
+            stages = {homes[weight] for weight in weights_of.get(value, ())}
             if {schedule.chip(stage) for stage in stages} <= {schedule.chip(part)}:
                 continue
             # Of one stage's weights: there. Of several stages': here, of what each stage makes.
@@ -219,7 +218,6 @@ def _check_states(
     if bad:
         raise UnsupportedError(
             "Variables that a micro-batch changes must be used by one pipeline stage only: the stages work on "
-            "different "
-            "micro-batches at a time. Put the layers that share them into one stage:\n  " + "\n  ".join(bad),
+            "different micro-batches at a time. Put the layers that share them into one stage:\n  " + "\n  ".join(bad),
             bad,
         )

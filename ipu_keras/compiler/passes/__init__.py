@@ -17,13 +17,16 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fuse", fuse),
 )
 
+REGION = "region: "
+
 
 def run_passes(graph: Graph, trace: Callable[[str, Graph], None] | None = None, fused: bool = True) -> Graph:
     """Run all passes.
 
     Args:
         graph: the module as imported.
-        trace: called with each pass's name and the graph it left, for people and tests.
+        trace: called with each pass's name and the graph it left; for the body of a loop or a side of a branch the
+            name begins with `REGION`.
         fused: whether element-wise chains are fused; a graph that will be cut in parts is fused part by part.
 
     Returns:
@@ -32,9 +35,14 @@ def run_passes(graph: Graph, trace: Callable[[str, Graph], None] | None = None, 
     check(graph)
     for name, graph_pass in PASSES if fused else PASSES[:-1]:
         if name == "simplify again":
-            graph = run_regions(graph, lambda region: run_passes(region, trace))
+            graph = run_regions(graph, lambda region: run_passes(region, _within(trace)))
         graph = graph_pass(graph)
         check(graph)
         if trace is not None:
             trace(name, graph)
     return graph
+
+
+def _within(trace: Callable[[str, Graph], None] | None) -> Callable[[str, Graph], None] | None:
+    """The same for a region, however deep it is."""
+    return None if trace is None else lambda name, graph: trace(REGION + name.removeprefix(REGION), graph)

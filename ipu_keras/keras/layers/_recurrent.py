@@ -138,6 +138,17 @@ class Recurrent(keras.layers.Layer):
         """
         raise NotImplementedError
 
+    def weights_in(self, dtype: Any) -> tuple[Any, Any, Any]:
+        """Kernel, recurrent kernel and biases.
+
+        Args:
+            dtype: of the results.
+        """
+        kernel, recurrent, biases = (
+            tf.cast(tf.convert_to_tensor(w), dtype) for w in (self.kernel, self.recurrent_kernel, self.biases)
+        )
+        return kernel, recurrent, biases
+
     def build(self, input_shape: Any) -> None:
         """Makes the weights, and the states of a stateful layer.
 

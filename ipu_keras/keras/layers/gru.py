@@ -125,15 +125,12 @@ class PopnnGRU(Recurrent):
             z, r = tf.split(gate(x[:, :wide] + h @ recurrent[:, :wide]), 2, axis=-1)
             return [z * h + (1 - z) * squash(x[:, wide:] + (r * h) @ recurrent[:, wide:])]
 
-        kernel, recurrent, biases = (tf.cast(tf.convert_to_tensor(w), xs.dtype) for w in self._weights())
+        kernel, recurrent, biases = self.weights_in(xs.dtype)
         # The inputs' product has no need of the loop: one large product in place of many small ones.
         product = tf.tensordot(xs, kernel, 1)
         if self.reset_after:
             return scan(reset_after, states, [product + biases[0]], linear=[recurrent, biases[1]])
         return scan(reset_before, states, [product + biases], [recurrent])
-
-    def _weights(self) -> tuple[Any, Any, Any]:
-        return self.kernel, self.recurrent_kernel, self.biases
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal layer."""

@@ -125,12 +125,9 @@ class PopnnLSTM(Recurrent):
             c = gate(f) * old[1] + gate(i) * squash(candidate)
             return [gate(o) * squash(c), c]
 
-        kernel, recurrent, biases = (tf.cast(tf.convert_to_tensor(w), xs.dtype) for w in self._weights())
+        kernel, recurrent, biases = self.weights_in(xs.dtype)
         # The inputs' product has no need of the loop: one large product in place of many small ones.
         return scan(step, states, [tf.tensordot(xs, kernel, 1) + biases], linear=[recurrent])
-
-    def _weights(self) -> tuple[Any, Any, Any]:
-        return self.kernel, self.recurrent_kernel, self.biases
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that make an equal layer."""

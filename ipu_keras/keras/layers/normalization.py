@@ -117,11 +117,7 @@ class GroupNormalization(keras.layers.Layer):
         x = _standardized(x, [a for a in range(1, rank + 1) if a not in (0, 2 * axis + 1 - member)], self.epsilon)
         x = tf.reshape(x, shape)
         broadcast = [channels if a == axis else 1 for a in range(rank)]
-        if self.gamma is not None:
-            x *= tf.reshape(tf.cast(self.gamma, tf.float32), broadcast)
-        if self.beta is not None:
-            x += tf.reshape(tf.cast(self.beta, tf.float32), broadcast)
-        return tf.ensure_shape(tf.cast(x, inputs.dtype), inputs.shape)
+        return tf.ensure_shape(tf.cast(_affine(x, self.gamma, self.beta, broadcast), inputs.dtype), inputs.shape)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The input's shape.
@@ -296,11 +292,7 @@ class LayerNormalization(keras.layers.Layer):
         axes = self._axes(rank)
         x = _standardized(tf.cast(inputs, tf.float32), axes, self.epsilon)
         broadcast = [inputs.shape[a] if a in axes else 1 for a in range(rank)]
-        if self.gamma is not None:
-            x *= tf.reshape(tf.cast(self.gamma, tf.float32), broadcast)
-        if self.beta is not None:
-            x += tf.reshape(tf.cast(self.beta, tf.float32), broadcast)
-        return tf.cast(x, inputs.dtype)
+        return tf.cast(_affine(x, self.gamma, self.beta, broadcast), inputs.dtype)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The input's shape.
@@ -328,3 +320,10 @@ def _standardized(x: Any, axes: list[int], epsilon: float) -> Any:
     centred = x - mean
     variance = tf.reduce_mean(tf.square(centred), axes, keepdims=True)
     return centred * tf.math.rsqrt(variance + epsilon)
+
+
+def _affine(x: Any, gamma: Any, beta: Any, shape: list[int]) -> Any:
+    """Scale and offset in a shape that is broadcast, where there are any."""
+    if gamma is not None:
+        x *= tf.reshape(tf.cast(gamma, tf.float32), shape)
+    return x if beta is None else x + tf.reshape(tf.cast(beta, tf.float32), shape)

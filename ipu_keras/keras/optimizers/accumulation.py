@@ -11,6 +11,7 @@ import tensorflow as tf
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.keras.optimizers.als import ALSOptimizer
 from ipu_keras.ops import _capture
+from ipu_keras.ops._accumulation import accumulated
 from ipu_keras.ops._refusals import ArgumentError
 
 __all__ = ["ALSGradientAccumulationOptimizer", "GradientAccumulationOptimizer"]
@@ -19,7 +20,7 @@ __all__ = ["ALSGradientAccumulationOptimizer", "GradientAccumulationOptimizer"]
 class _Accumulating:
     """What both optimizers do; the other base is an optimizer of Keras."""
 
-    def _set(self, opt: Any, num_mini_batches: int, offload: Any, sharding: Any, dtype: Any, method: Any) -> None:
+    def _set(self: Any, opt: Any, num_mini_batches: int, offload: Any, sharding: Any, dtype: Any, method: Any) -> None:
         self.opt = opt
         self.num_mini_batches = num_mini_batches
         self.offload_weight_update_variables = offload
@@ -28,6 +29,9 @@ class _Accumulating:
             dtype if dtype is None or _is_function(dtype) else str(tf.as_dtype(dtype).name)
         )
         self.reduction_method = Method.parse(method)
+        # Past Keras's tracking: the accumulators are in the optimizer's list of variables already.
+        object.__setattr__(self, "_accumulators", {})
+        self._index = self.add_variable((), "zeros", "int32", name="mini_batch")
 
     def build(self: Any, var_list: Any) -> None:
         """Makes the accumulators, and the state of the inner optimizer.
@@ -92,7 +96,8 @@ class _Accumulating:
         totals = []
         for grad, weight in pairs:
             accumulator = self._accumulators[self._var_key(weight)]
-            total = self._added(tf.convert_to_tensor(accumulator), tf.convert_to_tensor(grad), index)
+            old = tf.convert_to_tensor(accumulator)
+            total = accumulated(old, grad, index, self.num_mini_batches, self.reduction_method)
             accumulator.assign(total)
             totals.append(total)
         captured = {"captured_grads": _capture.take()} if isinstance(self.opt, ALSOptimizer) else {}
@@ -103,17 +108,6 @@ class _Accumulating:
 
         self._index.assign(tf.cond(index == self.num_mini_batches - 1, update, lambda: index + 1))
         self._iterations.assign_add(1)
-
-    def _added(self, old: Any, grad: Any, index: Any) -> Any:
-        """The accumulator after one more gradient; at the first of the mini-batches it starts from zero."""
-        grad = tf.cast(grad, old.dtype)
-        old = tf.where(index == 0, tf.zeros_like(old), old)
-        if self.reduction_method is Method.MEAN:
-            return old + grad * tf.cast(1 / self.num_mini_batches, old.dtype)
-        if self.reduction_method is Method.RUNNING_MEAN:
-            seen = tf.cast(index, tf.float32)
-            return old * tf.cast(seen / (seen + 1), old.dtype) + grad * tf.cast(1 / (seen + 1), old.dtype)
-        return old + grad
 
     def get_config(self: Any) -> dict[str, Any]:
         """The arguments that make an equal optimizer.
@@ -198,8 +192,6 @@ class GradientAccumulationOptimizer(_Accumulating, keras.optimizers.Optimizer):
             dtype,
             reduction_method,
         )
-        object.__setattr__(self, "_accumulators", {})
-        self._index = self.add_variable((), "zeros", "int32", name="mini_batch")
 
 
 @keras.saving.register_keras_serializable("ipu_keras")
@@ -249,8 +241,6 @@ class ALSGradientAccumulationOptimizer(_Accumulating, keras.optimizers.LossScale
             dtype,
             reduction_method,
         )
-        object.__setattr__(self, "_accumulators", {})
-        self._index = self.add_variable((), "zeros", "int32", name="mini_batch")
 
     @property
     def als_optimizer(self) -> ALSOptimizer:

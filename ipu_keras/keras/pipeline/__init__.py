@@ -23,7 +23,7 @@ from ipu_keras.keras.pipeline.assignment import (
 )
 from ipu_keras.keras.pipeline.model import Pipelined
 from ipu_keras.keras.pipeline.names import assign_by_name
-from ipu_keras.keras.pipeline.query import stage_at, stage_of, stages
+from ipu_keras.keras.pipeline.query import stage_of, stages
 from ipu_keras.keras.pipeline.stage import PipelineStage
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "SequentialLayerPipelineStageAssignment",
     "SequentialNestedModelPipelineStageAssignment",
     "Pipelined",
-    "stage_at",
     "stage_of",
     "stages",
 ]

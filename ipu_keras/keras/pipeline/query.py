@@ -1,4 +1,4 @@
-"""What a compiler asks: the number of stages, and the stage of each layer, by its path or as its calls are traced."""
+"""What a compiler and people ask: the number of stages, and the stage of each layer, as it is traced or by its path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipu_keras.keras.pipeline.calls import build_on, layer_of
 from ipu_keras.keras.pipeline.validate import check_complete
 from ipu_keras.pipelining.errors import StageError
 
-__all__ = ["announced", "leaf_layers", "paths", "prepare", "stage_at", "stage_of", "stages"]
+__all__ = ["announced", "leaf_layers", "prepare", "stage_of", "stages"]
 
 logger = logging.getLogger("ipu_keras")
 
@@ -72,18 +72,6 @@ def prepare(model: Any, structure: Any, signature: Sequence[tuple[Any, Any] | No
         model.__dict__["_ipu_inputs"] = ((x,), {})  # with the dtypes, which the shapes that it was built on lack
 
 
-def paths(model: Any) -> list[tuple[str, int]]:
-    """Path and stage of each layer call, in order; empty for a model without stages.
-
-    A path is that of `ipu_keras.frontend.layers.LayerNames`: the names of the models and the layer, joined by ``/``.
-
-    Args:
-        model: the root model.
-    """
-    found = assignment_of(model)
-    return [] if found is None else list(_walk(model.name, found))
-
-
 def _walk(path: str, assignments: list[Any]) -> Iterator[tuple[str, int]]:
     for made in assignments:
         inner = f"{path}/{layer_of(made).name}"
@@ -96,7 +84,8 @@ def _walk(path: str, assignments: list[Any]) -> Iterator[tuple[str, int]]:
 def stage_of(model: Any) -> dict[str, int]:
     """The stage of each layer, by its path; empty for a model without stages.
 
-    Sublayers of a layer are not in it: see `stage_at`.
+    A path is that of `ipu_keras.frontend.layers.LayerNames`: the names of the models and the layer, joined by ``/``.
+    Sublayers of a layer are not in it.
 
     Args:
         model: the root model.
@@ -118,24 +107,6 @@ def stage_of(model: Any) -> dict[str, int]:
                 "same stage, or use a layer for each, which then have weights of their own."
             )
     return result
-
-
-def stage_at(known: dict[str, int], path: str) -> int | None:
-    """The stage of a layer, or of the layer that it is a part of.
-
-    Args:
-        known: of `stage_of`.
-        path: of any layer of the model.
-
-    Example:
-        >>> stage_at({"model/encoder": 1}, "model/encoder/attention/query")
-        1
-    """
-    while path:
-        if path in known:
-            return known[path]
-        path = path.rpartition("/")[0]
-    return None
 
 
 @contextlib.contextmanager

@@ -159,7 +159,7 @@ def test_instance_normalization_and_missing_parts():
     same(step(layer, [], x)[0], (wide - mean) / np.sqrt(var + 1e-2), 1e-3, 1e-4)
     started = layers.GroupNorm(gamma_initializer=keras.initializers.Constant(3), beta_initializer="ones")
     started(x)
-    same([np.asarray(w) for w in started.weights], [np.full(6, 3), np.ones(6)])
+    same([np.asarray(w) for w in started.weights], [np.full(6, 3.0), np.ones(6)])
     for arguments in ({"groups": 7}, {"groups": 4}, {"groups": 0}, {"channels_axis": 2}):
         with pytest.raises(ValueError, match=r"groups|channels_axis"):
             layers.GroupNormalization(**arguments)(x)

@@ -52,4 +52,4 @@ def test_steps_are_keras_steps_while_the_factor_changes(name):
     for gradient in GRADIENTS:
         plain.apply([tf.constant(gradient)], [weight])
         theirs.append(weight.numpy())
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=False)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

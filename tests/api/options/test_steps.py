@@ -5,9 +5,8 @@ import itertools
 import pytest
 import tensorflow as tf
 
-from ipu_keras.compiler.parallel.schedule import Schedule
 from ipu_keras.keras.steps import INFINITE, effective_batch, plan_steps, replica_count, shards
-from ipu_keras.pipelining import PipelineSchedule, check_iterations, rows
+from ipu_keras.pipelining import PipelineSchedule, check_iterations, offsets, rows
 
 GROUPED, INTERLEAVED, SEQUENTIAL = PipelineSchedule
 
@@ -162,19 +161,21 @@ def test_which_numbers_fill_a_pipeline(schedule):
             assert (least if number < in_flight else multiple) in str(error)
 
 
-@pytest.mark.parametrize("schedule", list(PipelineSchedule))
-def test_rows_are_those_of_the_compilers_schedule(schedule):
-    """Found in two ways: by the rule here, by the offsets of micro-batches there."""
-    compared = 0
-    for mapping in [m for s in (2, 3, 4) for m in itertools.product(range(s), repeat=s)]:
-        for training in (True, False):
-            try:
-                expected = Schedule(schedule, mapping, training).rows
-            except NotImplementedError:
-                continue
-            assert rows(schedule, len(mapping), training, mapping) == expected, (mapping, training)
-            compared += 1
-    assert compared > 100
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_interleaved_rows_never_meet_on_a_chip(stages):
+    """Slot by slot: no two mini-batches are on one chip, and there is no room for another one."""
+    for mapping, training in itertools.product(itertools.product(range(stages), repeat=stages), (True, False)):
+        chips = mapping + mapping[::-1] if training else mapping
+
+        def free(entries, chips=chips):
+            return all(
+                len({chips[(slot - entry) % len(chips)] for entry in entries}) == len(entries)
+                for slot in range(len(chips))
+            )
+
+        entries = offsets(INTERLEAVED, chips)
+        assert free(entries) and not any(free([*entries, late]) for late in range(len(chips)))
+        assert rows(INTERLEAVED, stages, training, mapping) == len(entries)
 
 
 @pytest.mark.parametrize("training, least", [(True, 6), (False, 4)])

@@ -96,6 +96,7 @@ def sgd(total):
 
 
 def same(ours, theirs, rtol=2e-5):
+    assert len(ours) > 0
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(np.asarray(a), b, rtol=rtol, atol=2e-6)
 

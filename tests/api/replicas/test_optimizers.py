@@ -88,6 +88,7 @@ def adam():
 
 
 def check(found, reference):
+    assert len(found) > 0
     for ours, theirs in zip(found, reference.weights, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
 
