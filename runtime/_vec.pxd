@@ -68,7 +68,22 @@ cdef extern from "vec.h" nogil:
         VEC_CLAMP
         VEC_OP_COUNT
 
-    ctypedef void (*vec_fn)(long n, void *out, const void *a, const void *b, const void *c) noexcept nogil
+    enum:
+        ROUND_STOCHASTIC
+        ROUND_CLIP
+        ROUND_NAN
+        TRAP_INV
+        TRAP_DIV0
+        TRAP_OFLO
+        TRAP_ALL
+
+    ctypedef struct vec_fp:
+        uint32_t mode
+        uint32_t raised
+        uint64_t key
+        uint32_t drawn
+
+    ctypedef void (*vec_fn)(long n, void *out, const void *a, const void *b, const void *c, vec_fp *fp) noexcept nogil
     ctypedef void (*reduce_fn)(long n, void *acc, const void *x) noexcept nogil
 
     ctypedef struct vec_table:
@@ -80,6 +95,8 @@ cdef extern from "vec.h" nogil:
         void (*philox)(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out) noexcept nogil
 
     const vec_table *vec_select(const char *isa)
+    uint32_t vec_raised(int op, int dtype, long n, const void *out, const void *a, const void *b)
+    int vec_nonfinite(int dtype, long n, const void *x)
     const char *vec_op_name(int op)
     int vec_op_arity(int op)
     int vec_dtype_size(int dtype)

@@ -7,6 +7,7 @@ from libc.stdint cimport uint32_t, uint64_t
 import numpy as np
 
 from ipu_runtime.opcodes import ARITY, DTYPE_NUMBER, OPS, PRED_RESULT
+from ipu_runtime.rounding import mode_bits
 
 _NUMPY = {
     "pred": np.bool_, "s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32,
@@ -64,8 +65,15 @@ def _operand(array, dtype, shape=None):
     return array
 
 
-def apply(op, dtype, a, b=None, c=None, isa=None, out=None):
+cdef vec_fp _fp(stochastic, overflow, key) except *:
+    cdef vec_fp fp
+    fp.mode, fp.raised, fp.key, fp.drawn = mode_bits(stochastic, overflow, ()), 0, key, 0
+    return fp
+
+
+def apply(op, dtype, a, b=None, c=None, isa=None, out=None, stochastic=False, overflow="inf", key=0):
     """Result of one operation; `dtype` names the column of the table (for select that of b and c)."""
+    cdef vec_fp fp = _fp(stochastic, overflow, key)
     cdef const vec_table *table = _table(isa)
     cdef int number = OPS[op], column = DTYPE_NUMBER[dtype]
     cdef vec_fn fn = table.op[number][column]
@@ -84,19 +92,20 @@ def apply(op, dtype, a, b=None, c=None, isa=None, out=None):
     cdef const void *pc = _address(operands[2]) if given > 2 else NULL
     cdef void *po = <void *>_address(out)
     with nogil:
-        fn(n, po, pa, pb, pc)
+        fn(n, po, pa, pb, pc, &fp)
     return out
 
 
-def convert(to, source, a, isa=None):
+def convert(to, source, a, isa=None, stochastic=False, overflow="inf", key=0):
     """The array converted from dtype `source` to dtype `to`."""
+    cdef vec_fp fp = _fp(stochastic, overflow, key)
     cdef const vec_table *table = _table(isa)
     cdef vec_fn fn = table.convert[<int>DTYPE_NUMBER[to]][<int>DTYPE_NUMBER[source]]
     if fn == NULL:
         raise TypeError(f"no conversion from {source} to {to}")
     a = _operand(a, source)
     out = np.empty(a.shape, _NUMPY[to])
-    fn(<long>a.size, <void *>_address(out), _address(a), NULL, NULL)
+    fn(<long>a.size, <void *>_address(out), _address(a), NULL, NULL, &fp)
     return out
 
 

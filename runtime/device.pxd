@@ -2,7 +2,7 @@
 #
 # All of it but `slots` is fixed once a program is loaded; a run points the slots at the host's arrays. One thread at a
 # time calls a device's methods; while a run is on, all its threads read what is here.
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from ipu_runtime.core cimport Col, Group, Scratch
 
@@ -23,6 +23,9 @@ cdef enum:
     WINDOW = 11
     COLLECTIVE = 12
     MOST_REPLICAS = 64
+    # How a group rounds; see ipu_runtime.rounding.
+    NEAREST = 0
+    COMMON = 2
 
 
 cdef struct Step:
@@ -30,6 +33,7 @@ cdef struct Step:
     int first
     int last
     bint serial
+    bint common             # holds a group that all replicas round alike
 
 
 cdef struct Slot:
@@ -50,6 +54,10 @@ cdef class Device:
     cdef size_t stride, arena_bytes, replica_bytes
     cdef bint queues_used
     cdef long tiles, n_groups, n_steps, n_slots
+    cdef uint32_t fp_mode   # of the program: what an overflow becomes, and what is trapped
+    cdef uint64_t seed      # of the random bits of rounding
+    cdef uint64_t runs      # since the seed was given
+    cdef bint alike         # all replicas draw the same random bits
     cdef Group *groups
     cdef Col *cols
     cdef Step *steps

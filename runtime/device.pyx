@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from ipu_runtime.codelets.copy cimport run_copy
@@ -17,6 +17,7 @@ from ipu_runtime.dispatch cimport free_aux, prepare
 from ipu_runtime.codelets import registry
 from ipu_runtime.errors import ExecutableFormatError, IPUError, ProfileOnlyError, overflow_text
 from ipu_runtime.opcodes import DTYPE_NUMBER
+from ipu_runtime.rounding import mode_bits
 from ipu_runtime.strict import Watch
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -42,6 +43,7 @@ cdef class Device:
     def __cinit__(self, program, threads=None, strict=None):
         self.arena = NULL
         self.groups = NULL
+        self.seed, self.runs, self.alike = 0, 0, False
 
     def __init__(self, program, threads=None, strict=None):
         self.program = program
@@ -56,6 +58,8 @@ cdef class Device:
             raise ValueError(f"{program.replicas} replicas: an engine runs at most {MOST_REPLICAS}")
         if header.get("overflows"):
             raise ProfileOnlyError(overflow_text(header))
+        floating = header.get("floating_point", {})
+        self.fp_mode = mode_bits(False, floating.get("overflow", "inf"), floating.get("traps", ()))
         self.tiles = program.tile_count
         lines = (int(header["used_bytes"]) + 64) // 64 + 1
         self.stride = 64 * (lines | 1)
@@ -106,6 +110,15 @@ cdef class Device:
         if self.arena != NULL:
             munmap(self.arena, self.arena_bytes)
 
+    def reset_seed(self, long long seed, bint identical_replicas=False):
+        """Start the random bits of stochastic rounding again.
+
+        Args:
+            seed: the same one gives the same bits, on any number of host threads.
+            identical_replicas: whether all replicas draw the same bits, not each its own.
+        """
+        self.seed, self.runs, self.alike = <uint64_t>seed, 0, identical_replicas
+
     cdef _load_groups(self):
         program = self.program
         cdef int64_t[:, ::1] groups = np.ascontiguousarray(program.groups, np.int64)
@@ -128,7 +141,7 @@ cdef class Device:
             g = &self.groups[i]
             g.codelet, g.n = <int>groups[i, 0], groups[i, 1]
             g.params, g.nparams = &p[groups[i, 2]], groups[i, 3]
-            g.cols, g.ncols = &self.cols[groups[i, 4]], <int>groups[i, 5]
+            g.cols, g.ncols, g.rounding = &self.cols[groups[i, 4]], <int>groups[i, 5], <int>groups[i, 6]
             for t in range(self.threads + 1):
                 self.bounds[i * (self.threads + 1) + t] = <int32_t>(g.n * t // self.threads)
             if g.n < self.threads:
@@ -141,11 +154,14 @@ cdef class Device:
 
     cdef _load_steps(self):
         cdef int32_t[:, ::1] steps = np.ascontiguousarray(self.program.steps, np.int32)
-        cdef long i
+        cdef long i, g
         self.n_steps = steps.shape[0]
         self.steps = <Step *>calloc(self.n_steps + 1, sizeof(Step))
         for i in range(self.n_steps):
             self.steps[i].kind, self.steps[i].first, self.steps[i].last = steps[i, 0], steps[i, 1], steps[i, 2]
+            self.steps[i].common = False
+            for g in range(steps[i, 1], steps[i, 2]):
+                self.steps[i].common |= self.groups[g].rounding == COMMON
             work = 0.0
             if self.threads > 1 and (steps[i, 0] < REPEAT or steps[i, 0] == COLLECTIVE):
                 for k in range(steps[i, 1], steps[i, 2]):

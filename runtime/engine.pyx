@@ -11,19 +11,20 @@ different ways.
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from ipu_runtime.codelets.collective cimport run_collective
 from ipu_runtime.codelets.copy cimport run_copy
-from ipu_runtime.core cimport Group, codelet_fn, operand
+from ipu_runtime._vec cimport ROUND_STOCHASTIC, TRAP_ALL
+from ipu_runtime.core cimport Group, Scratch, cell, codelet_fn, mixed, operand
 from ipu_runtime.device cimport (
     BRANCH, COLLECTIVE, COMPUTE, END, EXCHANGE, FOR, JUMP, LABEL, MOST_REPLICAS, NEXT, REPEAT, STREAM_IN, STREAM_OUT,
-    WINDOW, Device, Slot, Step)
+    WINDOW, COMMON, NEAREST, Device, Slot, Step)
 from ipu_runtime.dispatch cimport FUNCTIONS
 
 from ipu_runtime import blas
-from ipu_runtime.errors import IPUError, LoopLimitError
+from ipu_runtime.errors import FloatingPointTrap, IPUError, LoopLimitError
 
 cdef extern from "barrier.h" nogil:
     ctypedef struct barrier_t:
@@ -54,6 +55,14 @@ cdef struct Place:
     long counter            # turns of the loop over micro-batches
     long micro              # number of the micro-batch
     long *taken             # elements that went through each queue
+    uint64_t met, common    # groups that rounded at random so far, and those that all replicas shall round alike
+
+
+cdef struct Trap:
+    # The first group of a thread that raised something.
+    long order              # the how manieth step of the walk, -1: none
+    long group, replica, row
+    uint32_t raised
 
 
 cdef struct Worker:
@@ -67,6 +76,7 @@ cdef struct Worker:
 
 
 cdef extern from "barrier.h" nogil:
+    void note_first(long *first, long order)
     void start(int *flag, int value)
     int started(int *flag)
 
@@ -93,6 +103,8 @@ cdef class Engine(Device):
     cdef barrier_t barrier
     cdef bint parted, short_queue
     cdef long turns_left
+    cdef Trap traps[64]     # of each thread
+    cdef long trapped       # the first step of the walk that raised something, -1: none
 
     def run(self, feeds, long repeat=1, long turns=-1, queues=None):
         """One device execution.
@@ -112,16 +124,27 @@ cdef class Engine(Device):
             KeyboardInterrupt: Ctrl-C between two iterations; the states are then undefined.
             LoopLimitError: loops went back more often than `turns`; the states are then undefined.
             StrictModeError: in strict mode, an illegal access.
+            FloatingPointTrap: something that the program traps; the states are those from before the run.
         """
         global _executions
         cdef long i
+        remote = dict(self.remote)
         _held, results = self._bind(feeds, repeat, queues or {})
+        kept = self._states_now() if self.fp_mode & TRAP_ALL else None
+        self.trapped = -1
+        for i in range(64):
+            self.traps[i].order = -1
         self.turns_left = turns
         if self.strict:
             self._run_strict(repeat)
         else:
             with blas.one_thread():
                 self._run_threads(repeat)
+        self.runs += 1
+        if self.trapped >= 0:
+            self.remote = remote
+            self._put_back(kept)
+            raise self._trap()
         if self.turns_left == -2:
             raise LoopLimitError(f"the program's loops went back more than {turns} times")
         if self.short_queue:
@@ -140,6 +163,33 @@ cdef class Engine(Device):
         _executions += 1
         return results
 
+    def _states_now(self):
+        return {
+            (param, r): self.read_state(param, r)
+            for param in self.states if param not in self.remote for r in range(self.replicas)
+        }
+
+    def _put_back(self, kept):
+        for (param, r), array in kept.items():
+            self._transfer(self.states[param]["write"], array, True, r)
+
+    def _trap(self):
+        """The exception for what was raised first: by the order of steps, replicas, groups and rows."""
+        cdef long t, best = -1
+        cdef Trap *a
+        cdef Trap *b
+        for t in range(self.threads):
+            if self.traps[t].order != self.trapped:
+                continue
+            if best >= 0:
+                a, b = &self.traps[t], &self.traps[best]
+                if (a.replica, a.group, a.row) > (b.replica, b.group, b.row):
+                    continue
+            best = t
+        a = &self.traps[best]
+        tile = cell(&self.groups[a.group], 0, a.row)
+        return FloatingPointTrap.of(self.program, int(a.group), int(tile), int(a.replica), int(a.raised))
+
     def time_steps(self, feeds):
         """Host seconds of each step on one thread, for profiling the emulator itself; a loop's body is done once.
 
@@ -154,7 +204,7 @@ cdef class Engine(Device):
         cdef timespec begin, end
         cdef Place place
         cdef double[::1] seconds = np.zeros(self.n_steps)
-        place.iteration = place.micro = 0
+        place.iteration = place.micro = place.met = place.common = 0
         place.taken = NULL
         held = self._bind(feeds, 1, {})
         with blas.one_thread():
@@ -163,7 +213,7 @@ cdef class Engine(Device):
                 clock_gettime(CLOCK_MONOTONIC, &begin)
                 if step.kind < REPEAT:
                     for g in range(step.first, step.last):
-                        self.rows(&self.groups[g], step.kind, 0, self.groups[g].n, &place, 0, 0)
+                        self.rows(g, step.kind, 0, self.groups[g].n, &place, 0, 0, 0)
                 clock_gettime(CLOCK_MONOTONIC, &end)
                 seconds[pc] = (end.tv_sec - begin.tv_sec) + 1e-9 * (end.tv_nsec - begin.tv_nsec)
         del held
@@ -206,13 +256,14 @@ cdef class Engine(Device):
     cdef void walk(self, int first, int last, long repeat, int *failed, long *taken) noexcept nogil:
         """Run the shares first..last of every superstep, of all replicas."""
         cdef Place places[MOST_REPLICAS]
-        cdef long r, at = -1
+        cdef long r, at = -1, order = 0
         for r in range(self.replicas):
             places[r].pc = places[r].loop = places[r].iteration = places[r].counter = places[r].micro = 0
+            places[r].met = places[r].common = 0
             places[r].taken = &taken[r * self.n_slots]
         while True:
             for r in range(self.replicas):
-                if not self.walk_one(&places[r], r, first, last, repeat, failed):
+                if not self.walk_one(&places[r], r, first, last, repeat, failed, &order):
                     return
             # All have reached the same collective, or the end.
             at = places[0].pc
@@ -221,25 +272,64 @@ cdef class Engine(Device):
                     self.parted = True
                     return
             barrier_wait(&self.barrier)
-            if at >= self.n_steps:
+            if at >= self.n_steps or self.stopped(order):
                 return
-            self.collect(&self.steps[at], first, last)
+            order += 1
+            self.collect(&self.steps[at], places, first, last, order)
             barrier_wait(&self.barrier)
             for r in range(self.replicas):
                 places[r].pc += 1
 
-    cdef void collect(self, Step *step, int first, int last) noexcept nogil:
+    cdef inline bint stopped(self, long order) noexcept nogil:
+        """Whether a step before the one at hand has raised something. To be asked right behind a barrier: what a thread
+        raises in the step at hand stops none of the others before they meet again."""
+        return 0 <= self.trapped < order
+
+    cdef inline void prepare_rows(self, long g, Place *place, long replica, Scratch *s) noexcept nogil:
+        """Say to a thread's vertices how they round; the random bits are the group's own each time that it runs."""
+        cdef int rounding = self.groups[g].rounding
+        cdef uint64_t at
+        s.fp.mode, s.fp.raised = self.fp_mode, 0
+        if rounding == NEAREST:
+            return
+        s.fp.mode |= ROUND_STOCHASTIC
+        at = place.common if rounding == COMMON else place.met
+        s.stream = mixed(mixed(mixed(self.seed, self.runs), at), g)
+        if rounding != COMMON and not self.alike:
+            s.stream = mixed(s.stream, replica + 1)
+
+    cdef inline void noted(self, long g, long replica, long lo, long order, int thread) noexcept nogil:
+        """Remember a thread's first trap, and the first of all."""
+        cdef Trap *trap = &self.traps[thread]
+        if trap.order < 0:
+            trap.order, trap.group, trap.replica, trap.row = order, g, replica, lo
+            trap.raised = self.scratches[thread].fp.raised
+            note_first(&self.trapped, order)
+
+    cdef void collect(self, Step *step, Place *places, int first, int last, long order) noexcept nogil:
         """Combine values of all replicas."""
         cdef int t
-        cdef long g
+        cdef long g, r
         cdef int32_t *share
+        cdef Scratch *s = &self.scratches[first]
         for t in range(first, last):
             for g in range(step.first, step.last):
                 share = &self.bounds[g * (self.threads + 1) + t]
+                self.prepare_rows(g, &places[0], 0, s)
                 run_collective(&self.groups[g], share[0], share[1], self.arena, self.stride, self.replica_bytes,
-                               self.replicas, &self.scratches[first])
+                               self.replicas, s)
+                if s.fp.raised & self.fp_mode & TRAP_ALL:
+                    self.noted(g, 0, share[0], order, first)
+        for r in range(self.replicas):
+            self.advance(step, &places[r])
 
-    cdef bint walk_one(self, Place *place, long replica, int first, int last, long repeat, int *failed) noexcept nogil:
+    cdef inline void advance(self, Step *step, Place *place) noexcept nogil:
+        """Random bits are never drawn twice: the next time that a group runs it has others."""
+        place.met += 1
+        place.common += step.common
+
+    cdef bint walk_one(self, Place *place, long replica, int first, int last, long repeat, int *failed,
+                       long *order) noexcept nogil:
         """Run a replica up to its next collective or to the end; False if the run has failed."""
         cdef long pc = place.pc, g
         cdef int t, kind, stop
@@ -250,6 +340,7 @@ cdef class Engine(Device):
         while pc < self.n_steps:
             step = &self.steps[pc]
             kind = step.kind
+            order[0] += 1
             if kind == REPEAT:
                 place.loop, place.iteration = pc, 0
                 if repeat <= 0:
@@ -263,7 +354,7 @@ cdef class Engine(Device):
                 place.iteration += 1
                 if repeat > 1:
                     barrier_wait(&self.barrier)
-                if failed[0]:
+                if failed[0] or self.stopped(order[0]):
                     return False
                 if place.iteration < repeat:
                     pc = place.loop
@@ -274,7 +365,7 @@ cdef class Engine(Device):
                 barrier_wait(&self.barrier)
                 alone = False
                 taken = self.flag(step, arena) == 0
-                stop = failed[0]
+                stop = failed[0] or self.stopped(order[0])
                 barrier_wait(&self.barrier)
                 if stop:
                     return False
@@ -287,7 +378,7 @@ cdef class Engine(Device):
                         failed[0] = 1
                     barrier_wait(&self.barrier)
                     alone = False
-                    stop = failed[0]
+                    stop = failed[0] or self.stopped(order[0])
                     barrier_wait(&self.barrier)
                     if stop:
                         return False
@@ -299,7 +390,7 @@ cdef class Engine(Device):
                         failed[0] = 1
                     barrier_wait(&self.barrier)
                     alone = False
-                    stop = failed[0]
+                    stop = failed[0] or self.stopped(order[0])
                     barrier_wait(&self.barrier)
                     if stop:
                         return False
@@ -309,18 +400,22 @@ cdef class Engine(Device):
             elif step.serial:
                 if first == 0:
                     for g in range(step.first, step.last):
-                        self.rows(&self.groups[g], kind, 0, self.groups[g].n, place, replica, 0)
+                        self.rows(g, kind, 0, self.groups[g].n, place, replica, 0, order[0])
                 alone = True
             else:
                 if alone:
                     barrier_wait(&self.barrier)
                     alone = False
+                if self.stopped(order[0]):
+                    return False
                 for t in range(first, last):
                     for g in range(step.first, step.last):
                         share = &self.bounds[g * (self.threads + 1) + t]
                         if share[0] < share[1]:
-                            self.rows(&self.groups[g], kind, share[0], share[1], place, replica, first)
+                            self.rows(g, kind, share[0], share[1], place, replica, first, order[0])
                 barrier_wait(&self.barrier)
+            if kind == COMPUTE:
+                self.advance(step, place)
             if self.queues_used and (kind == STREAM_IN or kind == STREAM_OUT):
                 self.count(step, place)
             pc += 1
@@ -356,14 +451,26 @@ cdef class Engine(Device):
     cdef inline long target(self, Step *step) noexcept nogil:
         return self.groups[step.first].params[0]
 
-    cdef inline void rows(self, Group *g, int kind, long lo, long hi, Place *place, long replica,
-                          int thread) noexcept nogil:
+    cdef inline void rows(self, long number, int kind, long lo, long hi, Place *place, long replica, int thread,
+                          long order) noexcept nogil:
+        cdef Group *g = &self.groups[number]
         cdef Slot *slot
+        cdef Scratch *s
         cdef long index
         cdef char *host
         cdef char *arena = self.arena + replica * self.replica_bytes
         if kind == COMPUTE:
-            (<codelet_fn>FUNCTIONS[g.codelet])(g, lo, hi, arena, self.stride, &self.scratches[thread])
+            s = &self.scratches[thread]
+            self.prepare_rows(number, place, replica, s)
+            if not self.fp_mode & TRAP_ALL:
+                (<codelet_fn>FUNCTIONS[g.codelet])(g, lo, hi, arena, self.stride, s)
+                return
+            # One by one, to know the tile; after the first nothing more is asked.
+            for index in range(lo, hi):
+                (<codelet_fn>FUNCTIONS[g.codelet])(g, index, index + 1, arena, self.stride, s)
+                if s.fp.raised & self.fp_mode & TRAP_ALL:
+                    self.noted(number, replica, index, order, thread)
+                    return
         elif kind == EXCHANGE:
             run_copy(g, lo, hi, arena, self.stride, arena, self.stride)
         else:
@@ -394,14 +501,15 @@ cdef class Engine(Device):
 
     def _run_strict(self, long repeat):
         cdef Place places[MOST_REPLICAS]
-        cdef long r, g, at
+        cdef long r, g, at, order = 0
         cdef long[::1] taken = np.zeros(self.n_slots * self.replicas + 1, np.int_)
         for r in range(self.replicas):
             places[r].taken = &taken[r * self.n_slots]
             places[r].pc = places[r].loop = places[r].iteration = places[r].counter = places[r].micro = 0
+            places[r].met = places[r].common = 0
         while True:
             for r in range(self.replicas):
-                if not self._strict_one(&places[r], r, repeat):
+                if not self._strict_one(&places[r], r, repeat, &order):
                     return
             at = places[0].pc
             for r in range(1, self.replicas):
@@ -414,7 +522,10 @@ cdef class Engine(Device):
                 watch.begin(at)
                 for g in range(self.steps[at].first, self.steps[at].last):
                     watch.reads(at, g)
-            self.collect(&self.steps[at], 0, 1)
+            order += 1
+            self.collect(&self.steps[at], places, 0, 1, order)
+            if self.trapped >= 0:
+                return
             for r in range(self.replicas):
                 for g in range(self.steps[at].first, self.steps[at].last):
                     self.watches[r].written(g)
@@ -423,7 +534,7 @@ cdef class Engine(Device):
         for watch in self.watches:
             watch.guards("the end of the run")
 
-    cdef bint _strict_one(self, Place *place, long replica, long repeat) except *:
+    cdef bint _strict_one(self, Place *place, long replica, long repeat, long *order) except *:
         """As `walk_one`, on one thread, with every access checked."""
         cdef long pc = place.pc, g
         cdef Step *step
@@ -431,6 +542,7 @@ cdef class Engine(Device):
         watch = self.watches[replica]
         while pc < self.n_steps:
             step = &self.steps[pc]
+            order[0] += 1
             if step.kind == REPEAT:
                 place.loop, place.iteration = pc, 0
                 if repeat <= 0:
@@ -459,9 +571,13 @@ cdef class Engine(Device):
                 for g in range(step.first, step.last):
                     watch.reads(pc, g)
                 for g in range(step.first, step.last):
-                    self.rows(&self.groups[g], step.kind, 0, self.groups[g].n, place, replica, 0)
+                    self.rows(g, step.kind, 0, self.groups[g].n, place, replica, 0, order[0])
                     watch.written(g)
+                if self.trapped >= 0:
+                    return False
                 watch.end(pc)
+                if step.kind == COMPUTE:
+                    self.advance(step, place)
                 if step.kind == STREAM_IN or step.kind == STREAM_OUT:
                     self.count(step, place)
             pc += 1

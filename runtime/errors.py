@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipu_runtime.rounding import trap_names
+
 
 class IPUError(Exception):
     """Base of all exceptions that the project raises on purpose."""
@@ -32,6 +34,51 @@ def overflow_text(header: dict[str, Any]) -> str:
         "profile alone, and cannot run. profile().memory says which tiles overflow; make the model or the batch "
         "smaller, or choose a target with more memory."
     )
+
+
+class FloatingPointTrap(IPUError, FloatingPointError):
+    """A result that the program traps: not a number, an infinity from a pole, or an overflow.
+
+    Attributes:
+        traps: names of `ipu_runtime.rounding.TRAPS`.
+        layer: path of the layer whose operation it was; "" for none.
+        phase: of the step, such as "forward".
+        op: the operation's name.
+        tile: where it happened first.
+        replica: on which replica.
+    """
+
+    def __init__(self, message: str, traps: list[str], label: str, tile: int, replica: int) -> None:
+        super().__init__(message)
+        self.traps, self.tile, self.replica = traps, tile, replica
+        self.layer, self.phase, self.op = (label.split("|", 2) + ["", ""])[:3]
+
+    @classmethod
+    def of(cls, program: Any, group: int, tile: int, replica: int, raised: int) -> FloatingPointTrap:
+        """The exception for what a vertex has raised.
+
+        Args:
+            program: whose.
+            group: the vertex's group.
+            tile: the vertex's tile.
+            replica: on which it ran.
+            raised: bits of `vec_fp.raised`.
+        """
+        label = program.header["labels"][program.header["group_labels"][group]]
+        layer, phase, op = (label.split("|", 2) + ["", ""])[:3]
+        names = [name for name in trap_names(raised) if name in program.header["floating_point"]["traps"]]
+        what = " and ".join(_TRAPPED[name] for name in names)
+        where = f"layer {layer}, {phase} pass" if layer else phase or "no layer"
+        on = f" of replica {replica}" if program.replicas > 1 else ""
+        message = (
+            f"{program.header['name']}: {what} in {op} ({where}) on tile {tile}{on}. The states are those from before "
+            f"this execution. To let it go on, switch the trap off ({', '.join(names)}); to look at the values, run "
+            "ipu_keras.compare on the same inputs."
+        )
+        return cls(message, names, label, tile, replica)
+
+
+_TRAPPED = {"inv": "a result is not a number", "div0": "a division by zero", "oflo": "an overflow"}
 
 
 class LoopLimitError(IPUError):

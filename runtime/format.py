@@ -28,7 +28,7 @@ from ipu_runtime.program import Program
 from ipu_runtime.validate import validate
 
 MAGIC = b"IPUKEXE\0"
-VERSION = 2
+VERSION = 3
 _FIXED = struct.Struct("<8sII32s")
 
 

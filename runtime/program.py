@@ -1,7 +1,7 @@
 """A program for the tiles, as plain arrays: what is executed, what is timed and what is checked for memory.
 
     steps   [n, 4]   kind, first group, one past the last group, label
-    groups  [n, 6]   codelet, rows, first parameter, parameters, first column, columns
+    groups  [n, 7]   codelet, rows, first parameter, parameters, first column, columns, rounding of fp16 results
     params  [n]      int64 parameters of all groups
     columns [n, 2]   first value in `data`, number of values (1: the same for all rows, or the rows)
     data    [n]      int32
@@ -94,7 +94,7 @@ class Program:
 
     ARRAYS: ClassVar[dict[str, tuple[type, int]]] = {
         "steps": (np.int32, 4),
-        "groups": (np.int64, 6),
+        "groups": (np.int64, 7),
         "params": (np.int64, 0),
         "columns": (np.int64, 2),
         "data": (np.int32, 0),
@@ -107,7 +107,7 @@ class Program:
         """One group, unpacked."""
         view = self._views.get(index)
         if view is None:
-            codelet, rows, p0, pn, c0, cn = (int(v) for v in self.groups[index])
+            codelet, rows, p0, pn, c0, cn, _ = (int(v) for v in self.groups[index])
             columns = [self.data[a : a + n] for a, n in self.columns[c0 : c0 + cn].tolist()]
             view = self._views[index] = GroupView(codelet, rows, self.params[p0 : p0 + pn], columns)
         return view

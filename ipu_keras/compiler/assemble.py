@@ -22,7 +22,7 @@ class Assembler:
     def __init__(self, tiles: int) -> None:
         self.tiles = tiles
         self.steps: list[tuple[int, int, int, int]] = []
-        self.groups: list[tuple[int, int, int, int, int, int]] = []
+        self.groups: list[tuple[int, ...]] = []
         self.params: list[int] = []
         self.columns: list[tuple[int, int]] = []
         self.data: list[np.ndarray] = []
@@ -35,7 +35,8 @@ class Assembler:
         self.params += [p.step if isinstance(p, Mark) else p for p in raw.params]
         for column in self._numbered(raw):
             self.columns.append(self._column(column))
-        self.groups.append((raw.codelet, raw.rows, first_param, len(raw.params), first_column, len(raw.columns)))
+        counts = (first_param, len(raw.params), first_column, len(raw.columns))
+        self.groups.append((raw.codelet, raw.rows, *counts, raw.rounding))
         return len(self.groups) - 1
 
     def _numbered(self, raw: RawGroup) -> list[Any]:
@@ -90,7 +91,7 @@ class Assembler:
         program = Program(
             header,
             np.array(self.steps, np.int32).reshape(-1, 4),
-            np.array(self.groups, np.int64).reshape(-1, 6),
+            np.array(self.groups, np.int64).reshape(-1, 7),
             np.array(self.params, np.int64),
             np.array(self.columns, np.int64).reshape(-1, 2),
             np.concatenate(self.data) if self.data else np.zeros(0, np.int32),

@@ -18,8 +18,10 @@ from ipu_keras.compiler.parallel.entry import ParallelEntry
 from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.compiler.passes import REGION, run_passes
 from ipu_keras.compiler.passes.expand import expand
-from ipu_keras.compiler.passes.generator import add_generator
+from ipu_keras.compiler.passes.fuse import fuse
+from ipu_keras.compiler.passes.generator import GENERATOR, add_generator
 from ipu_keras.compiler.passes.narrow import narrow_feeds
+from ipu_keras.compiler.rounding import mark_common
 from ipu_keras.errors import GraphError, UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
 from ipu_keras.graph.ir import Graph
@@ -81,7 +83,11 @@ def compile_module(
             found += unsupported(expand(graph), names.place)
         raise _unsupported(name, found)
     try:
-        graph = run_passes(graph, check, fused=not spec.in_parts)
+        graph = run_passes(graph, check, fused=False)
+        if spec.replicas > 1 and opts["stochastic_rounding"] in ("stable", "identical"):
+            mark_common(graph, states, spec.replicas, GENERATOR)
+        if not spec.in_parts:
+            graph = fuse(graph)
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         raise GraphError(f"{name or graph.name}: the module's instructions do not fit each other: {error!r}") from error
     if found:

@@ -195,6 +195,7 @@ class Entry:
             "ipus": self.ipus,
             "replicas": self.spec.replicas,
             "micro_batches": self.spec.micro_batches,
+            "floating_point": {"overflow": ctx.options["half_overflow"], "traps": ctx.options["traps"]},
             **self._more(),
         }
         header["constants"], blob = self._constants(asm)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipu_keras.errors import ConfigError
+from ipu_runtime import rounding
 
 OPTIONS: dict[str, tuple[Any, str]] = {
     "available_memory_proportion": (
@@ -22,6 +23,16 @@ OPTIONS: dict[str, tuple[Any, str]] = {
         'what exchanges are made for: "cycles", "memory" (fewer fragments, less code), or "balanced", which becomes '
         '"memory" for a program that does not fit',
     ),
+    "stochastic_rounding": (
+        "off",
+        'how fp16 results are rounded: "off", to nearest even; "on", at random, by each replica\'s own random bits; '
+        '"stable", by the same ones where the operands are the same on all replicas; "identical", only there',
+    ),
+    "half_overflow": (
+        "inf",
+        'what a finite result beyond the largest fp16 number becomes: "inf" (IEEE 754), "clip" (that number) or "nan"',
+    ),
+    "traps": ((), 'what stops an execution: some of "inv" (not a number), "div0" (x / 0, log 0), "oflo" (overflow)'),
     "seed": (0, "first state of the generator of `rng` operations, which keep a state of their own"),
     "guard_bytes": (None, "bytes between allocations, watched in strict mode; default 8 in strict mode, else 0"),
     "allow_out_of_memory": (
@@ -30,6 +41,8 @@ OPTIONS: dict[str, tuple[Any, str]] = {
         'variable POPLAR_ENGINE_OPTIONS says of "debug.allowOutOfMemory", else False',
     ),
 }
+
+STOCHASTIC_ROUNDING = ("off", "on", "stable", "identical")
 
 FRAGMENT_PRICES: dict[str, float | None] = {"cycles": 3.0, "balanced": None, "memory": 48.0}
 """Cycles that a received fragment may cost before it is rearranged instead, by the option `internal_exchange`.
@@ -63,6 +76,15 @@ def resolve_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     for name in ("matmul_partials", "convolution_partials"):
         if out[name] not in ("float", "half"):
             raise ConfigError(f"{name} must be 'float' or 'half', not {out[name]!r}")
+    if isinstance(out["stochastic_rounding"], bool):
+        out["stochastic_rounding"] = "on" if out["stochastic_rounding"] else "off"
+    for name, known in (("stochastic_rounding", STOCHASTIC_ROUNDING), ("half_overflow", rounding.OVERFLOW)):
+        if out[name] not in known:
+            raise ConfigError(f"{name} must be one of {', '.join(map(repr, known))}, not {out[name]!r}")
+    traps = out["traps"]
+    if isinstance(traps, str) or not all(t in rounding.TRAPS for t in traps):
+        raise ConfigError(f"traps must be a collection of {', '.join(map(repr, rounding.TRAPS))}, not {traps!r}")
+    out["traps"] = [t for t in rounding.TRAPS if t in traps]
     if not isinstance(out["seed"], int) or not 0 <= out["seed"] < 1 << 64:
         raise ConfigError(f"seed must be an integer of 64 bits without sign, not {out['seed']!r}")
     guard = out["guard_bytes"]

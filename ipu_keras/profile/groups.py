@@ -56,7 +56,7 @@ class Groups:
 
     def _key(self, index: int) -> tuple[tuple[int, int, bytes], tuple[Hashable, ...]]:
         """Codelet, rows and parameters; and where the columns lie."""
-        codelet, rows, p0, pn, c0, cn = self.program.groups[index].tolist()
+        codelet, rows, p0, pn, c0, cn, _ = self.program.groups[index].tolist()
         params = self.program.params[p0 : p0 + pn].tobytes()
         return (codelet, rows, params), tuple(map(tuple, self.program.columns[c0 : c0 + cn].tolist()))
 

@@ -7,8 +7,8 @@ replicas, so every replica gets the same bits.
 """
 from libc.string cimport memcpy
 
-from ipu_runtime._vec cimport vec_dtype_size, vec_fn, vec_select
-from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
+from ipu_runtime._vec cimport VEC_ADD, vec_dtype_size, vec_fn, vec_select
+from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
 
 
 cdef void *prepare_collective(const Group *g) noexcept:
@@ -23,6 +23,7 @@ cdef void run_collective(const Group *g, long lo, long hi, char *arenas, size_t 
     cdef char *value
     cdef char *out
     for row in range(lo, hi):
+        begin_row(s, row)
         n = cell(g, 1, row)
         total = scratch(s, n * size)
         if total == NULL:
@@ -32,7 +33,10 @@ cdef void run_collective(const Group *g, long lo, long hi, char *arenas, size_t 
         while first < replicas:
             memcpy(total, value + first * replica, n * size)
             for r in range(first + 1, first + group):
-                op(n, total, total, value + r * replica, NULL)
+                op(n, total, total, value + r * replica, NULL, &s.fp)
+            if g.params[0] == VEC_ADD:
+                watch(s, <int>g.params[1], n, total, <int>g.params[1], n, value + first * replica, n,
+                      value + (first + group - 1) * replica)
             for r in range(first, first + group):
                 memcpy(out + r * replica, total, n * size)
             first += group

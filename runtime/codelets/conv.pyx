@@ -16,9 +16,9 @@ A panel of outputs times (taps, channels) is gathered, then multiplied with the 
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
-from ipu_runtime._vec cimport DT_F16, DT_F32, vec_select, vec_table
+from ipu_runtime._vec cimport DT_F16, DT_F32, vec_fp, vec_select, vec_table
 from ipu_runtime.codelets.dot cimport gemm, gemm_f16
-from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
+from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
 
 DEF PANEL = 65536   # floats of a panel: it stays in L2
 
@@ -37,6 +37,7 @@ cdef struct Shape:
     bint narrow          # partial sums in fp16
     const vec_table *table
     float *wide          # room for a panel's results
+    vec_fp *fp
 
 
 cdef inline void panel_product(const Shape *c, const float *panel, const float *w, char *y, long first, long count,
@@ -45,7 +46,7 @@ cdef inline void panel_product(const Shape *c, const float *panel, const float *
     # last taps follow one another within a channel, and blocks run over both.
     if c.narrow:
         gemm_f16(panel, w, c.wide, y + first * c.oc * 2, <int>count, <int>c.oc, <int>c.k,
-                 <int>(c.k if turned or c.ic == 0 else c.ic), turned, False, c.table)
+                 <int>(c.k if turned or c.ic == 0 else c.ic), turned, False, c.table, c.fp)
     else:
         gemm(panel, w, <float *>y + first * c.oc, <int>count, <int>c.oc, <int>c.k, turned, False, 0)
 
@@ -191,8 +192,9 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
     cdef char *work
     cdef size_t ints, wide, size
     c.nd = nd
-    c.narrow, c.table = p[4 + 4 * nd] == DT_F16, table
+    c.narrow, c.table, c.fp = p[4 + 4 * nd] == DT_F16, table, &s.fp
     for row in range(lo, hi):
+        begin_row(s, row)
         groups, c.batch, c.ic, c.oc = cell(g, 1, row), cell(g, 2, row), cell(g, 3, row), cell(g, 4, row)
         c.outs = c.taps = c.ins = 1
         ints = 0
@@ -220,8 +222,9 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
         w = <float *>operand(g, 6 + 4 * nd, row, arena, stride)
         y = operand(g, 7 + 4 * nd, row, arena, stride)
         if half:
-            table.convert[DT_F32][DT_F16](groups * c.batch * c.ins * c.ic, q, x, NULL, NULL)
-            table.convert[DT_F32][DT_F16](groups * c.k * c.oc, q + groups * c.batch * c.ins * c.ic, w, NULL, NULL)
+            table.convert[DT_F32][DT_F16](groups * c.batch * c.ins * c.ic, q, x, NULL, NULL, NULL)
+            table.convert[DT_F32][DT_F16](groups * c.k * c.oc, q + groups * c.batch * c.ins * c.ic, w, NULL, NULL,
+                                          NULL)
             x, w = q, q + groups * c.batch * c.ins * c.ic
         at = 0
         for d in range(nd):
@@ -250,3 +253,6 @@ cdef void run_conv(const Group *g, long lo, long hi, char *arena, size_t stride,
             x += c.batch * c.ins * c.ic
             w += c.k * c.oc
             y += c.rows * c.oc * (2 if c.narrow else 4)
+        watch(s, <int>p[4 + 4 * nd], groups * c.rows * c.oc, operand(g, 7 + 4 * nd, row, arena, stride),
+              <int>p[1], groups * c.batch * c.ins * c.ic, operand(g, 5 + 4 * nd, row, arena, stride),
+              groups * c.k * c.oc, operand(g, 6 + 4 * nd, row, arena, stride))

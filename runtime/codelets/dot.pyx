@@ -14,8 +14,8 @@ from libc.string cimport memset
 
 from scipy.linalg.cython_blas cimport sgemm
 
-from ipu_runtime._vec cimport DT_F16, DT_F32, DT_S8, DT_U8, vec_select, vec_table
-from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
+from ipu_runtime._vec cimport DT_F16, DT_F32, DT_S8, DT_U8, vec_fp, vec_select, vec_table
+from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
 
 
 DEF BLOCK = 16   # input channels of an fp16 AMP block
@@ -57,7 +57,7 @@ cdef void gemm_part(const float *a, int lda, const float *b, int ldb, float *c, 
 
 
 cdef void gemm_f16(const float *a, const float *b, float *wide, char *c, int m, int n, int k, int run, bint ta, bint tb,
-                   const vec_table *table) noexcept nogil:
+                   const vec_table *table, vec_fp *fp) noexcept nogil:
     """The same product with partial sums in fp16, rounded after each block of input channels.
 
     `wide` has room for C in fp32. Blocks do not cross the ends of runs of `run` channels (the taps of a convolution).
@@ -70,10 +70,10 @@ cdef void gemm_f16(const float *a, const float *b, float *wide, char *c, int m, 
         depth = BLOCK if left > BLOCK else left
         gemm_part(a + (first * lda if ta else first), lda, b + (first if tb else first * ldb), ldb, wide, m, n, depth,
                   ta, tb, 1 if first else 0)
-        table.convert[DT_F16][DT_F32](<long>m * n, c, wide, NULL, NULL)
+        table.convert[DT_F16][DT_F32](<long>m * n, c, wide, NULL, NULL, fp)
         first += depth
         if first < k:
-            table.convert[DT_F32][DT_F16](<long>m * n, wide, c, NULL, NULL)
+            table.convert[DT_F32][DT_F16](<long>m * n, wide, c, NULL, NULL, NULL)
 
 
 ctypedef fused integer:
@@ -112,6 +112,7 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
     cdef char *c
     cdef float *wide
     for row in range(lo, hi):
+        begin_row(s, row)
         batch, m, n, k = cell(g, 1, row), cell(g, 2, row), cell(g, 3, row), cell(g, 4, row)
         a, b = operand(g, 5, row, arena, stride), operand(g, 6, row, arena, stride)
         c = operand(g, 7, row, arena, stride)
@@ -119,14 +120,14 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
             wide = <float *>scratch(s, (<size_t>batch * (m + n) * k + m * n) * 4 + 64)
             if wide == NULL:
                 return
-            table.convert[DT_F32][DT_F16](batch * m * k, wide, a, NULL, NULL)
-            table.convert[DT_F32][DT_F16](batch * n * k, wide + batch * m * k, b, NULL, NULL)
+            table.convert[DT_F32][DT_F16](batch * m * k, wide, a, NULL, NULL, NULL)
+            table.convert[DT_F32][DT_F16](batch * n * k, wide + batch * m * k, b, NULL, NULL, NULL)
             a, b = <char *>wide, <char *>(wide + batch * m * k)
             wide += batch * (m + n) * k
         for i in range(batch):
             ia, ib, ic = i * m * k, i * k * n, i * m * n
             if narrow:
-                gemm_f16(<float *>a + ia, <float *>b + ib, wide, c + ic * 2, m, n, k, k, ta, tb, table)
+                gemm_f16(<float *>a + ia, <float *>b + ib, wide, c + ic * 2, m, n, k, k, ta, tb, table, &s.fp)
             elif dtype == DT_F32 or dtype == DT_F16:
                 gemm(<float *>a + ia, <float *>b + ib, <float *>c + ic, m, n, k, ta, tb, 0)
             elif dtype == DT_S8:
@@ -135,3 +136,5 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
                 integer_dot[uint8_t](<uint8_t *>a + ia, <uint8_t *>b + ib, <int32_t *>c + ic, m, n, k, ta, tb)
             else:
                 integer_dot[int32_t](<int32_t *>a + ia, <int32_t *>b + ib, <int32_t *>c + ic, m, n, k, ta, tb)
+        watch(s, <int>g.params[4], batch * m * n, c, dtype, batch * m * k, operand(g, 5, row, arena, stride),
+              batch * n * k, operand(g, 6, row, arena, stride))

@@ -14,8 +14,9 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from ipu_runtime._vec cimport vec_dtype_size, vec_select, vec_table
-from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
+from ipu_runtime._vec cimport (
+    TRAP_ALL, VEC_COMPARE_EQ, VEC_COMPARE_GE, VEC_IS_FINITE, vec_dtype_size, vec_raised, vec_select, vec_table)
+from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch
 
 DEF HEAD = 8
 
@@ -37,8 +38,29 @@ cdef Body *make_body(const int64_t *words, int n) noexcept:
             return NULL
         body.ops[i].dst, body.ops[i].a = <int>words[3], <int>words[4]
         body.ops[i].b, body.ops[i].c = <int>words[5], <int>words[6]
+        body.ops[i].number, body.ops[i].dtype = -1 if words[0] else <int>words[1], <int>words[2]
+        body.ops[i].size = 1 if body.ops[i].number == VEC_IS_FINITE or VEC_COMPARE_EQ <= body.ops[i].number <= VEC_COMPARE_GE \
+            else vec_dtype_size(<int>(words[1] if words[0] else words[2]))
         words += 7
     return body
+
+
+cdef void run_body(const Body *body, char **reg, long n, char *aside, Scratch *s) noexcept nogil:
+    """All operations of a body on `n` elements; `aside` has room for 8 n bytes, or is NULL where nothing is trapped."""
+    cdef Op *op = body.ops
+    cdef Op *end = op + body.n
+    if aside == NULL:
+        while op < end:
+            op.fn(n, reg[op.dst], reg[op.a], reg[op.b], reg[op.c], &s.fp)
+            op += 1
+        return
+    # A result goes aside first: what an operation has done wrong shows on its operands, which it may overwrite.
+    while op < end:
+        op.fn(n, aside, reg[op.a], reg[op.b], reg[op.c], &s.fp)
+        if op.number >= 0:
+            s.fp.raised |= vec_raised(op.number, op.dtype, n, aside, reg[op.a], reg[op.b])
+        memcpy(reg[op.dst], aside, n * op.size)
+        op += 1
 
 
 cdef struct Map:
@@ -146,23 +168,23 @@ cdef void run_map(const Group *g, long lo, long hi, char *arena, size_t stride, 
     cdef int rank = m.rank, n_in = m.n_in, n_const = m.n_const, n_tmp = m.n_tmp, n_out = m.n_out
     cdef int n_regs = n_in + n_const + n_tmp + n_out
     cdef size_t slot = m.chunk * 8
-    cdef char *work = scratch(s, n_regs * (sizeof(char *) * 2 + sizeof(long)) + 64 + (n_in + n_tmp) * slot)
+    cdef char *work = scratch(s, n_regs * (sizeof(char *) * 2 + sizeof(long)) + 64 + (n_in + n_tmp + 1) * slot)
     if work == NULL:
         return
     cdef char **reg = <char **>work
     cdef char **base = reg + n_regs
     cdef long *kind = <long *>(base + n_regs)
     cdef char *buffers = work + ((n_regs * (sizeof(char *) * 2 + sizeof(long)) + 63) & ~<size_t>63)
+    cdef char *aside = buffers + (n_in + n_tmp) * slot if s.fp.mode & TRAP_ALL else NULL
     cdef long ext[8]
     cdef long row, n, c, len_, i, full, mask
     cdef int d
-    cdef Op *op
-    cdef Op *end = m.body.ops + m.body.n
     for i in range(n_const):
         reg[n_in + i] = m.consts + i * m.chunk * 8
     for i in range(n_tmp):
         reg[n_in + n_const + i] = buffers + (n_in + i) * slot
     for row in range(lo, hi):
+        begin_row(s, row)
         n = 1
         full = 0
         for d in range(rank):
@@ -193,10 +215,7 @@ cdef void run_map(const Group *g, long lo, long hi, char *arena, size_t stride, 
                     expand(reg[i], base[i], c, len_, rank, ext, ins[2 * i], ins[2 * i + 1])
             for i in range(n_out):
                 reg[n_in + n_const + n_tmp + i] = base[n_in + i] + c * outs[2 * i + 1]
-            op = m.body.ops
-            while op < end:
-                op.fn(len_, reg[op.dst], reg[op.a], reg[op.b], reg[op.c])
-                op += 1
+            run_body(m.body, reg, len_, aside, s)
             for i in range(n_out):
                 if outs[2 * i] != n_in + n_const + n_tmp + i:
                     memcpy(reg[n_in + n_const + n_tmp + i], reg[outs[2 * i]], len_ * outs[2 * i + 1])

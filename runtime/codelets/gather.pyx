@@ -10,8 +10,8 @@ scatter parameters: dtype, bytes of an index, op (copy: overwrite), signed index
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from ipu_runtime._vec cimport vec_dtype_size, vec_fn, vec_select
-from ipu_runtime.core cimport Group, Scratch, cell, operand
+from ipu_runtime._vec cimport VEC_ADD, VEC_MULTIPLY, vec_dtype_size, vec_fn, vec_select
+from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, watch
 
 
 cdef inline int64_t index_at(const char *p, long i, int64_t size, bint is_signed) noexcept nogil:
@@ -60,6 +60,7 @@ cdef void run_scatter(const Group *g, long lo, long hi, char *arena, size_t stri
         n, e, first, here = cell(g, 1, row), cell(g, 2, row), cell(g, 3, row), cell(g, 4, row)
         index, update, table = (operand(g, 5, row, arena, stride), operand(g, 6, row, arena, stride),
                                 operand(g, 7, row, arena, stride))
+        begin_row(s, row)
         for i in range(n):
             at = index_at(index, i, width, g.params[3] != 0) - first
             if 0 <= at < here:
@@ -67,4 +68,6 @@ cdef void run_scatter(const Group *g, long lo, long hi, char *arena, size_t stri
                 if overwrite:
                     memcpy(entry, update + i * e * size, e * size)
                 else:
-                    op(e, entry, entry, update + i * e * size, NULL)
+                    op(e, entry, entry, update + i * e * size, NULL, &s.fp)
+        if g.params[2] == VEC_ADD or g.params[2] == VEC_MULTIPLY:
+            watch(s, <int>g.params[0], here * e, table, <int>g.params[0], n * e, update, 0, NULL)

@@ -11,9 +11,10 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from ipu_runtime._vec cimport DT_F16, DT_F32, reduce_fn, vec_dtype_size, vec_fn, vec_select, vec_table
-from ipu_runtime.codelets.elementwise cimport Body, Op, free_body, make_body
-from ipu_runtime.core cimport Group, Scratch, cell, operand, scratch
+from ipu_runtime._vec cimport (
+    DT_F16, DT_F32, TRAP_ALL, VEC_ADD, VEC_MULTIPLY, reduce_fn, vec_dtype_size, vec_fn, vec_select, vec_table)
+from ipu_runtime.codelets.elementwise cimport Body, free_body, make_body, run_body
+from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
 
 DEF CHUNK = 256
 
@@ -22,6 +23,7 @@ cdef struct Reduce:
     reduce_fn reduce
     vec_fn widen, narrow     # fp16 accumulates in fp32
     long size                # bytes of an element while accumulating
+    bint sums                # results may overflow
 
 
 cdef void *prepare_reduce(const Group *g) noexcept:
@@ -35,7 +37,7 @@ cdef void *prepare_reduce(const Group *g) noexcept:
         r.widen, r.narrow = table.convert[DT_F32][DT_F16], table.convert[DT_F16][DT_F32]
         dtype = DT_F32
     r.op, r.reduce = table.op[op][dtype], table.reduce[op][dtype]
-    r.size = vec_dtype_size(dtype)
+    r.size, r.sums = vec_dtype_size(dtype), op == VEC_ADD or op == VEC_MULTIPLY
     if r.op == NULL or r.reduce == NULL:
         return NULL
     return r
@@ -67,6 +69,7 @@ cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t strid
     cdef char *out
     cdef char *home
     for row in range(lo, hi):
+        begin_row(s, row)
         x = operand(g, 1 + rank, row, arena, stride)
         home = operand(g, 2 + rank, row, arena, stride)
         n, outs = 1, 1
@@ -83,9 +86,9 @@ cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t strid
             out = scratch(s, (n + outs) * 4 + 64)
             if out == NULL:
                 return
-            r.widen(n, out + outs * 4, x, NULL, NULL)
+            r.widen(n, out + outs * 4, x, NULL, NULL, NULL)
             x = out + outs * 4
-            r.widen(1, out, &p[4], NULL, NULL)
+            r.widen(1, out, &p[4], NULL, NULL, NULL)
         elif outs:
             memcpy(out, &p[4], size)
         for i in range(1, outs):
@@ -95,14 +98,16 @@ cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t strid
         if n:
             while True:
                 if mask >> (rank - 1) & 1:
-                    r.op(inner, out + pos, out + pos, x, NULL)
+                    r.op(inner, out + pos, out + pos, x, NULL, NULL)
                 else:
                     r.reduce(inner, out + pos, x)
                 x += inner * size
                 if not advance(at, ext, steps, rank - 2, &pos):
                     break
         if r.narrow != NULL:
-            r.narrow(outs, home, out, NULL, NULL)
+            r.narrow(outs, home, out, NULL, NULL, &s.fp)
+        if r.sums:
+            watch(s, <int>p[3], outs, home, <int>p[3], n, operand(g, 1 + rank, row, arena, stride), 0, NULL)
 
 
 cdef struct Variadic:
@@ -147,9 +152,8 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
     cdef long steps[8]
     cdef char *reg[96]
     cdef char *tmp = scratch(s, (n_tmp + 1) * CHUNK * 8)
+    cdef char *aside = tmp + n_tmp * CHUNK * 8 if s.fp.mode & TRAP_ALL else NULL
     cdef char *out
-    cdef Op *op
-    cdef Op *end = v.body.ops + v.body.n
     if tmp == NULL:
         return
     for k in range(n_const):
@@ -157,6 +161,7 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
     for k in range(n_tmp):
         reg[2 * n_ops + n_const + k] = tmp + k * CHUNK * 8
     for row in range(lo, hi):
+        begin_row(s, row)
         n, outs = 1, 1
         for d in range(rank - 1, -1, -1):
             ext[d] = cell(g, 1 + d, row)
@@ -185,10 +190,7 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
                     reg[k] = operand(g, 1 + rank + n_ops + k, row, arena, stride)
                     reg[k] += (pos + (c if mask >> (rank - 1) & 1 else 0)) * ops[3 * k]
                     reg[n_ops + k] = operand(g, 1 + rank + k, row, arena, stride) + (base + c) * ops[3 * k]
-                op = v.body.ops
-                while op < end:
-                    op.fn(len_, reg[op.dst], reg[op.a], reg[op.b], reg[op.c])
-                    op += 1
+                run_body(v.body, reg, len_, aside, s)
                 for k in range(n_ops):
                     if ops[3 * k + 2] != k:
                         memcpy(reg[k], reg[ops[3 * k + 2]], len_ * ops[3 * k])

@@ -78,6 +78,10 @@ MODELS: tuple[CodeletModel, ...] = (
 )
 
 
+ROUNDS = frozenset({MAP, REDUCE, VARIADIC, DOT, CONV, WINDOW, SELECT_SCATTER, SCATTER, COLLECTIVE})
+"""Codelets whose fp16 results are rounded; all others copy bits, or compare."""
+
+
 def unsourced(g: GroupView, target: Any, cycles: Ints) -> Ints | None:
     """The part of a group's cycles that comes from a formula of our own, which nothing published backs.
 

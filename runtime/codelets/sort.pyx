@@ -52,7 +52,7 @@ cdef inline bint before(const Sort *s, char **reg, char **base, const int64_t *s
         reg[2 * k] = base[k] + a * sizes[k]
         reg[2 * k + 1] = base[k] + b * sizes[k]
     while op < end:
-        op.fn(1, reg[op.dst], reg[op.a], reg[op.b], reg[op.c])
+        op.fn(1, reg[op.dst], reg[op.a], reg[op.b], reg[op.c], NULL)
         op += 1
     return (<uint8_t *>reg[result])[0] != 0
 

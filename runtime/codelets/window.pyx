@@ -11,13 +11,14 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
-from ipu_runtime._vec cimport vec_dtype_size, vec_fn, vec_select, vec_table
-from ipu_runtime.core cimport Group, Scratch, cell, operand
+from ipu_runtime._vec cimport VEC_ADD, VEC_MULTIPLY, vec_dtype_size, vec_fn, vec_select, vec_table
+from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, watch
 
 cdef struct Window:
     vec_fn op
     vec_fn compare
     long size
+    bint sums            # results may overflow
 
 
 cdef void *prepare_window(const Group *g) noexcept:
@@ -28,6 +29,7 @@ cdef void *prepare_window(const Group *g) noexcept:
     w.op = table.op[g.params[1]][g.params[2]]
     w.size = vec_dtype_size(<int>g.params[2])
     w.compare = NULL
+    w.sums = g.params[1] == VEC_ADD or g.params[1] == VEC_MULTIPLY
     return NULL if w.op == NULL else w
 
 
@@ -51,7 +53,7 @@ cdef void run_window(const Group *g, long lo, long hi, char *arena, size_t strid
     cdef Window *w = <Window *>g.aux
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
-    cdef long row, size = w.size, outs, taps, _i, _t, pos, at, run, j
+    cdef long row, size = w.size, outs, taps, ins, _i, _t, pos, at, run, j
     cdef long ext[8]
     cdef long o[8]
     cdef long first[8]
@@ -61,11 +63,13 @@ cdef void run_window(const Group *g, long lo, long hi, char *arena, size_t strid
     cdef char *y
     cdef bint runs
     for row in range(lo, hi):
-        outs = taps = 1
+        begin_row(s, row)
+        outs = taps = ins = 1
         for d in range(rank):
             ext[d], o[d], first[d] = cell(g, 1 + 3 * d, row), cell(g, 2 + 3 * d, row), cell(g, 3 + 3 * d, row)
             oi[d] = 0
             outs *= o[d]
+            ins *= ext[d]
             taps *= p[4 + 4 * d]
         x = operand(g, 1 + 3 * rank, row, arena, stride)
         y = operand(g, 2 + 3 * rank, row, arena, stride)
@@ -89,7 +93,7 @@ cdef void run_window(const Group *g, long lo, long hi, char *arena, size_t strid
                         break
                     pos = pos * ext[d] + at
                 if pos >= 0:
-                    w.op(run, y, y, x + pos * size, NULL)
+                    w.op(run, y, y, x + pos * size, NULL, &s.fp)
                 d = rank - 1
                 while d >= 0:
                     ti[d] += 1
@@ -105,6 +109,8 @@ cdef void run_window(const Group *g, long lo, long hi, char *arena, size_t strid
                     break
                 oi[d] = 0
                 d -= 1
+        if w.sums:
+            watch(s, <int>p[2], outs, operand(g, 2 + 3 * rank, row, arena, stride), <int>p[2], ins, x, 0, NULL)
 
 
 cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
@@ -125,6 +131,7 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
     cdef char *y
     cdef uint8_t keep
     for row in range(lo, hi):
+        begin_row(s, row)
         outs = taps = mine = 1
         for d in range(rank):
             ext[d], o[d], first[d] = cell(g, 1 + 5 * d, row), cell(g, 2 + 5 * d, row), cell(g, 3 + 5 * d, row)
@@ -156,7 +163,7 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
                     keep = 0
                     if best >= 0:
                         # select(best, candidate) true: the old one stays.
-                        w.compare(1, &keep, x + best * size, x + pos * size, NULL)
+                        w.compare(1, &keep, x + best * size, x + pos * size, NULL, NULL)
                     if not keep:
                         best, home = pos, own
                 d = rank - 1
@@ -167,7 +174,7 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
                     ti[d] = 0
                     d -= 1
             if home >= 0:
-                w.op(1, y + home * size, y + home * size, src, NULL)
+                w.op(1, y + home * size, y + home * size, src, NULL, &s.fp)
             src += size
             d = rank - 1
             while d >= 0:
@@ -176,3 +183,5 @@ cdef void run_select_scatter(const Group *g, long lo, long hi, char *arena, size
                     break
                 oi[d] = 0
                 d -= 1
+        if w.sums:
+            watch(s, <int>p[2], mine, y, <int>p[2], outs, operand(g, 2 + 5 * rank, row, arena, stride), 0, NULL)

@@ -55,6 +55,14 @@ static inline void barrier_wait(barrier_t *b) {
     __atomic_sub_fetch(&b->sleeping, 1, __ATOMIC_SEQ_CST);
 }
 
+/* The smallest number that any thread has noted; -1: none. */
+static inline void note_first(long *first, long number) {
+    long seen = __atomic_load_n(first, __ATOMIC_RELAXED);
+    while ((seen < 0 || number < seen) &&
+           !__atomic_compare_exchange_n(first, &seen, number, 1, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        ;
+}
+
 /* One thread's go-ahead to another. */
 static inline void start(int *flag, int value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
 

@@ -1,7 +1,8 @@
 /* Element-wise kernels on contiguous chunks, one table of function pointers for each instruction set.
  *
- * All tables give the same bits (NaN payloads aside). No kernel allocates, locks or keeps state, so any number of
- * threads may call them. Kernels expect the default floating-point environment: round to nearest, no flush to zero. */
+ * All tables give the same bits (NaN payloads aside). No kernel allocates, locks or keeps state but in its caller's
+ * `vec_fp`, so any number of threads may call them. Kernels expect the default floating-point environment: round to
+ * nearest, no flush to zero. */
 #ifndef IPU_VEC_H
 #define IPU_VEC_H
 
@@ -18,8 +19,26 @@ enum {
     VEC_OP_COUNT
 };
 
-/* out may be the same pointer as an operand of equal width; there is no other overlap. Unused operands are ignored. */
-typedef void (*vec_fn)(long n, void *out, const void *a, const void *b, const void *c);
+/* How results become fp16, and what has gone wrong. Bits of `mode`; those of traps are also bits of `raised`. */
+enum {
+    ROUND_STOCHASTIC = 1,    /* up or down at random, in proportion to what is cut off; else to nearest even */
+    ROUND_CLIP = 2,          /* a finite result beyond the largest fp16 number becomes that number, */
+    ROUND_NAN = 4,           /* or not a number; with neither it becomes infinity, as IEEE 754 says */
+    TRAP_INV = 8,           /* invalid operation: a result that is not a number */
+    TRAP_DIV0 = 16,         /* an infinite result of finite operands at a pole: x / 0, log 0 */
+    TRAP_OFLO = 32,         /* overflow: a result too large for its type */
+    TRAP_ALL = TRAP_INV | TRAP_DIV0 | TRAP_OFLO
+};
+
+typedef struct {
+    uint32_t mode, raised;
+    uint64_t key;         /* of the random bits */
+    uint32_t drawn;       /* how many were drawn with this key: draw number i depends on (key, i) alone */
+} vec_fp;
+
+/* out may be the same pointer as an operand of equal width; there is no other overlap. Unused operands are ignored.
+ * Only kernels with fp16 results look at `fp`; NULL: to nearest even, and to infinity. */
+typedef void (*vec_fn)(long n, void *out, const void *a, const void *b, const void *c, vec_fp *fp);
 
 /* acc[0] = op(acc[0], x[0], ..., x[n-1]), in an order that depends on n only. */
 typedef void (*reduce_fn)(long n, void *acc, const void *x);
@@ -35,6 +54,13 @@ typedef struct {
 /* NULL: what IPU_RUNTIME_ISA names, else the best that the CPU has. "baseline", "avx2", "avx512": that one.
  * Returns NULL if the name is unknown or the CPU lacks the instructions. */
 const vec_table *vec_select(const char *isa);
+
+/* What an element-wise operation has done wrong, as bits of TRAP_ALL; operands must not have been overwritten. fp16
+ * results that overflowed are not seen here: their rounding has raised the bit. `dtype` is that of a (select: of b). */
+uint32_t vec_raised(int op, int dtype, long n, const void *out, const void *a, const void *b);
+
+/* Whether there is a NaN (bit 0) or an infinity (bit 1) among n numbers; 0 for dtypes that have none. */
+int vec_nonfinite(int dtype, long n, const void *x);
 
 const char *vec_op_name(int op);
 int vec_op_arity(int op);

@@ -27,31 +27,98 @@ static inline uint16_t float_to_half(float x)
 
 #if VEC_LEVEL == 0
 UNARY(f32_from_f16, float, uint16_t, half_to_float(x))
-UNARY(f16_from_f32, uint16_t, float, float_to_half(x))
+UNARY(f16_nearest, uint16_t, float, float_to_half(x))
 #else
 static void f32_from_f16(ARGS)
 {
     float *out = out_;
     const uint16_t *a = a_;
     long i = 0;
-    (void)b_, (void)c_;
+    (void)b_, (void)c_, (void)fp_;
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(a + i))));
     for (; i < n; i++)
         out[i] = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(a[i])));
 }
-static void f16_from_f32(ARGS)
+static void f16_nearest(ARGS)
 {
     uint16_t *out = out_;
     const float *a = a_;
     long i = 0;
-    (void)b_, (void)c_;
+    (void)b_, (void)c_, (void)fp_;
     for (; i + 8 <= n; i += 8)
         _mm_storeu_si128((__m128i *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(a + i), _MM_FROUND_TO_NEAREST_INT));
     for (; i < n; i++)
         out[i] = (uint16_t)_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(a[i]), _MM_FROUND_TO_NEAREST_INT));
 }
 #endif
+
+/* A mixing function for 32 bits (C. Wellons, "Prospecting for hash functions": the constants of lowbias32), with the
+ * second half of a key put in between. */
+static inline uint32_t draw(uint32_t number, uint32_t key_low, uint32_t key_high)
+{
+    uint32_t x = number * 0x9e3779b9u + key_low;
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15) ^ key_high) * 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+/* Round |x| up with the probability of what is cut off. Random bits are added below the last place that stays, as the
+ * chip's unit is described (hardware.md 1.2); subnormal results are in units of 2^-24, with 16 random bits. */
+static inline uint16_t half_at_random(float x, uint32_t random)
+{
+    uint32_t u = bits32(x), sign = (u >> 16) & 0x8000u;
+    u &= 0x7fffffffu;
+    uint32_t normal = (u - (112u << 23) + (random & 0x1fffu)) >> 13;
+    float units = float32(u < 0x38800000u ? u : 0) * 0x1p24f;
+    int32_t whole = (int32_t)units;
+    uint32_t small = (uint32_t)(whole + ((float)(random & 0xffffu) < (units - (float)whole) * 0x1p16f));
+    uint32_t special = u > 0x7f800000u ? 0x7e00u | ((u >> 13) & 0x3ffu) : 0x7c00u;
+    uint32_t r = u < 0x38800000u ? small : u >= 0x47800000u ? special : normal;
+    return (uint16_t)(r | sign);
+}
+
+#define FP_BLOCK 256
+
+/* As `fp` says. A number that is infinite already has not overflowed. */
+static void f16_rounded(long n, uint16_t *out, const float *a, vec_fp *fp)
+{
+    const uint32_t low = (uint32_t)fp->key, high = (uint32_t)(fp->key >> 32);
+    const uint16_t limit = fp->mode & ROUND_NAN ? 0x7e00 : fp->mode & ROUND_CLIP ? 0x7bff : 0x7c00;
+    for (long first = 0; first < n; first += FP_BLOCK) {
+        const int m = n - first < FP_BLOCK ? (int)(n - first) : FP_BLOCK;
+        const float *x = a + first;
+        uint16_t *y = out + first;
+        if (fp->mode & ROUND_STOCHASTIC) {
+            const uint32_t drawn = fp->drawn;
+            const int half = (m + 1) / 2; /* one draw for two numbers */
+            uint32_t random[FP_BLOCK];
+            for (int i = 0; i < half; i++)
+                random[i] = draw(drawn + (uint32_t)i, low, high);
+            for (int i = 0; i < half; i++)
+                random[i + half] = random[i] >> 16;
+            for (int i = 0; i < m; i++)
+                y[i] = half_at_random(x[i], random[i]);
+            fp->drawn = drawn + (uint32_t)half;
+        } else {
+            f16_nearest(m, y, x, 0, 0, 0);
+        }
+        uint32_t over = 0;
+        for (int i = 0; i < m; i++) {
+            uint32_t is = ((y[i] & 0x7fffu) == 0x7c00u) & ((bits32(x[i]) & 0x7fffffffu) < 0x7f800000u);
+            y[i] = is ? (uint16_t)(limit | (y[i] & 0x8000u)) : y[i];
+            over |= is;
+        }
+        if (over)
+            fp->raised |= fp->mode & ROUND_NAN ? TRAP_OFLO | TRAP_INV : TRAP_OFLO;
+    }
+}
+static void f16_from_f32(ARGS)
+{
+    if (fp_ && fp_->mode)
+        f16_rounded(n, out_, a_, fp_);
+    else
+        f16_nearest(n, out_, a_, b_, c_, 0);
+}
 
 /* ---- float to integer: the bounds are the least float that is too large, and the least that fits ---- */
 
@@ -133,7 +200,7 @@ INTS(FROM)
 #define f16_from_f16 copy_u16
 
 #define TO(to, from, W)                                                       \
-    static inline void to##_from_##from(ARGS) { cast##W##_from_##from(n, out_, a_, b_, c_); }
+    static inline void to##_from_##from(ARGS) { cast##W##_from_##from(n, PASS); }
 #define TO_ALL(from, F, FU, FW)                                               \
     TO(s8, from, 8) TO(u8, from, 8) TO(s16, from, 16) TO(u16, from, 16)       \
     TO(s32, from, 32) TO(u32, from, 32) TO(s64, from, 64) TO(u64, from, 64)

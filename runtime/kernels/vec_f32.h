@@ -261,7 +261,7 @@ static void pow_f32(ARGS)
     float *out = out_;
     const float *a = a_, *b = b_;
     int plain = 1;
-    (void)c_;
+    (void)c_, (void)fp_;
     for (long i = 0; i < n; i++)
         plain &= pow_plain(a[i], b[i]);
     if (plain) {
@@ -330,7 +330,7 @@ static inline float tan_core(float x)
         float *out = out_;                                                    \
         const float *a = a_;                                                  \
         int large = 0;                                                        \
-        (void)b_, (void)c_;                                                   \
+        (void)b_, (void)c_, (void)fp_;                                        \
         for (long i = 0; i < n; i++)                                          \
             large |= !(fabsf(a[i]) <= TRIG_LIMIT);                            \
         if (!large) {                                                         \

@@ -21,7 +21,8 @@ typedef uint8_t pred_t;
 #define IVDEP _Pragma("GCC ivdep")
 #endif
 
-#define ARGS long n, void *out_, const void *a_, const void *b_, const void *c_
+#define ARGS long n, void *out_, const void *a_, const void *b_, const void *c_, vec_fp *fp_
+#define PASS out_, a_, b_, c_, fp_
 
 /* Define kernel NAME: R out[i] = EXPR of x (and y, z), operands of types A, B, C. */
 #define UNARY(NAME, R, A, EXPR)                 \
@@ -29,7 +30,7 @@ typedef uint8_t pred_t;
     {                                           \
         R *out = out_;                          \
         const A *a = a_;                        \
-        (void)b_, (void)c_;                     \
+        (void)b_, (void)c_, (void)fp_;                     \
         IVDEP for (long i = 0; i < n; i++)      \
         {                                       \
             const A x = a[i];                   \
@@ -41,7 +42,7 @@ typedef uint8_t pred_t;
     {                                           \
         R *out = out_;                          \
         const A *a = a_, *b = b_;               \
-        (void)c_;                               \
+        (void)c_, (void)fp_;                    \
         IVDEP for (long i = 0; i < n; i++)      \
         {                                       \
             const A x = a[i], y = b[i];         \
@@ -54,6 +55,7 @@ typedef uint8_t pred_t;
         R *out = out_;                          \
         const A *a = a_;                        \
         const B *b = b_, *c = c_;               \
+        (void)fp_;                              \
         IVDEP for (long i = 0; i < n; i++)      \
         {                                       \
             const A x = a[i];                   \
@@ -146,7 +148,7 @@ UINTS(K)
 SINTS(K)
 #undef K
 #define K(t, T, U, W)                                                         \
-    static void sra_##t(ARGS) { sra_s##W(n, out_, a_, b_, c_); }
+    static void sra_##t(ARGS) { sra_s##W(n, PASS); }
 UINTS(K)
 #undef K
 
@@ -175,8 +177,8 @@ INTS(K)
 
 /* a > b is b < a */
 #define K(t, T, U, W)                                                         \
-    static void gt_##t(ARGS) { lt_##t(n, out_, b_, a_, c_); }                 \
-    static void ge_##t(ARGS) { le_##t(n, out_, b_, a_, c_); }
+    static void gt_##t(ARGS) { lt_##t(n, out_, b_, a_, c_, fp_); }                 \
+    static void ge_##t(ARGS) { le_##t(n, out_, b_, a_, c_, fp_); }
 INTS(K)
 #undef K
 

@@ -50,7 +50,7 @@ typedef int32_t part_s32 __attribute__((vector_size(4 * PART)));
         float sum = half_to_float(*(uint16_t *)acc), fx[F16_BLOCK];           \
         for (long i = 0; i < n; i += F16_BLOCK) {                             \
             long m = n - i < F16_BLOCK ? n - i : F16_BLOCK;                   \
-            f32_from_f16(m, fx, x + i, 0, 0);                                 \
+            f32_from_f16(m, fx, x + i, 0, 0, 0);                              \
             sum = NAME##_lanes(m, sum, fx);                                   \
         }                                                                     \
         *(uint16_t *)acc = float_to_half(sum);                                \

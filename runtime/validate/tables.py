@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ipu_runtime import rounding
 from ipu_runtime.codelets import registry
 from ipu_runtime.opcodes import DTYPE_NUMBER
 from ipu_runtime.program import CATEGORIES, Program
@@ -34,6 +35,9 @@ def check_header(program: Program) -> None:
     for entry in header["feeds"]:
         wide = entry.get("host_dtype")
         need(wide is None or (wide, entry["dtype"]) in (("s64", "s32"), ("u64", "u32")), "a feed's dtype on the host")
+    floating = header.get("floating_point", {})
+    need(floating.get("overflow", "inf") in rounding.OVERFLOW, "floating_point.overflow")
+    need(all(t in rounding.TRAPS for t in floating.get("traps", [])), "floating_point.traps")
     for low, high, trips in header.get("loops", []):
         need(0 <= low <= high < len(program.steps) and (trips is None or 0 <= trips < 1 << 40), "a loop")
     for branch, otherwise, end in header.get("choices", []):
@@ -70,9 +74,10 @@ def check_tables(program: Program) -> None:
         need((groups[:, 4] + groups[:, 5] <= len(columns)).all(), "a group's columns leave the table")
         need((groups[:, 5] >= 1).all() and (groups[:, 1] >= 1).all(), "a group without rows or columns")
         need((groups[:, 1] < 1 << 31).all(), "a group with too many rows")
+        need((groups[:, 6] <= rounding.COMMON).all(), "a group's results are rounded in an unknown way")
     if len(columns):
         need((columns >= 0).all() and (columns.sum(1) <= len(program.data)).all(), "a column leaves the data")
-    for codelet, rows, _, _, first, n in groups.tolist():
+    for codelet, rows, _, _, first, n, _ in groups.tolist():
         length = columns[first : first + n, 1]
         need(
             ((length == 1) | (length == rows)).all(), f"a column of codelet {codelet} has another length than its rows"

@@ -20,7 +20,7 @@ rng = np.random.default_rng(5)
 BLOCK = 16  # input channels of an fp16 AMP block
 
 
-def whole(*shape, most=40):
+def whole(*shape, most=20):
     return rng.integers(-most, most + 1, size=shape).astype(np.float16)
 
 

@@ -35,6 +35,7 @@ from ipu_keras.compiler.lower.window import (
     lower_reduce_window,
     lower_select_and_scatter,
 )
+from ipu_keras.compiler.rounding import rounding_of
 from ipu_keras.graph.elementwise import ELEMENTWISE, kernel_op
 from ipu_keras.graph.ir import Graph, Node
 from ipu_runtime.codelets import registry
@@ -76,6 +77,7 @@ LOWERINGS: dict[str, Callable[[Context, Node], None]] = {
 
 def lower(ctx: Context, node: Node) -> None:
     """Lower one node."""
+    ctx.rounding = rounding_of(node, ctx.options["stochastic_rounding"])
     (LOWERINGS.get(node.op) or OWN[node.op])(ctx, node)
 
 

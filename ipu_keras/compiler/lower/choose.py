@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from ipu_keras.compiler import rounding
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.plan.product import Plan
@@ -16,11 +17,11 @@ Extra = TypeVar("Extra")
 
 
 def partials_of(ctx: Context, node: Node, dtype: str) -> str:
-    """The dtype of a product's partial sums: fp16 only for fp16 and where the options say so."""
+    """The dtype of a product's partial sums: fp16 only for fp16 and where a scope or the options say so."""
     if dtype not in ("f16", "f32"):
         return "s32"
     option = "matmul_partials" if node.op == "dot" else "convolution_partials"
-    return "f16" if dtype == "f16" and ctx.options[option] == "half" else "f32"
+    return "f16" if dtype == "f16" and rounding.partials_of(node, ctx.options[option]) == "half" else "f32"
 
 
 def choose(

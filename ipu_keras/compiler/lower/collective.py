@@ -50,7 +50,7 @@ def lower_all_reduce(ctx: Context, node: Node) -> None:
     if len(keep):
         tiles, n = here.layout.flat_tiles[keep], here.layout.flat_sizes[keep]
         columns = [tiles, n, Offset(here.var, tiles), Offset(var, tiles)]
-        group = RawGroup(registry.COLLECTIVE, len(keep), [op, DTYPE_NUMBER[value.dtype], size], columns)
+        group = RawGroup(registry.COLLECTIVE, len(keep), [op, DTYPE_NUMBER[value.dtype], size], columns, ctx.rounding)
         ctx.steps.append(RawStep(COLLECTIVE, [group], [here.var], [var], ctx.label))
     ctx.located[node.out] = Located(var, here.layout)
 

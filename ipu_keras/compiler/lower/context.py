@@ -21,7 +21,9 @@ from ipu_keras.compiler.move import Line, Rows, plan_move
 from ipu_keras.compiler.plan.traffic import Cost, exchange_cost, score, total_cost
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
+from ipu_runtime.codelets import registry
 from ipu_runtime.program import COMPUTE, EXCHANGE
+from ipu_runtime.rounding import NEAREST
 
 MANY = 4
 """Repetitions from which on a value is put together before it is broadcast."""
@@ -46,6 +48,7 @@ class Context:
         graph: what is being lowered.
         label_of: gives the label (layer, phase, op) of a node.
         chip: on which chip new variables lie. Tiles are numbered from 0 on each; only the assembler numbers them all.
+        rounding: of the fp16 results of new vertices (`compiler.rounding`).
     """
 
     target: Target
@@ -60,6 +63,7 @@ class Context:
     constants: list[tuple[Var, Layout, np.ndarray, str | None]] = field(default_factory=list)
     label: int = 0
     chip: int = 0
+    rounding: int = NEAREST
     turn: int = 0
     vars: list[Var] = field(default_factory=list)
     scope: Any = None
@@ -273,5 +277,8 @@ class Context:
             self.steps.append(RawStep(EXCHANGE, groups, [m[1] for m in moves], writes, self.label))
 
     def compute(self, groups: Sequence[RawGroup], reads: Sequence[Var], writes: Sequence[Var]) -> None:
-        """One compute set."""
+        """One compute set; its vertices round as the node at hand does."""
+        for group in groups:
+            if group.codelet in registry.ROUNDS:
+                group.rounding = self.rounding
         self.steps.append(RawStep(COMPUTE, list(groups), list(reads), list(writes), self.label))

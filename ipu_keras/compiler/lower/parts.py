@@ -66,6 +66,7 @@ class RawGroup:
     rows: int
     params: list[Any]
     columns: list[Any]
+    rounding: int = 0
 
 
 class Mark:

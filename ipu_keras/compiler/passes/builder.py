@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.compiler.rounding import PARTIALS, ROUND, scope_says
 from ipu_keras.graph.ir import DTYPES, EFFECTS, Graph, Node, Value, has_effects
 
 Rule = Callable[["Builder", Node], "Value | list[Value] | None"]
@@ -73,7 +74,9 @@ def _freeze(value: Any) -> Any:
 def _key(node: Node) -> Any:
     attrs = tuple((k, _freeze(v)) for k, v in sorted(node.attrs.items())) if node.attrs else ()
     types = tuple((v.shape, v.dtype) for v in node.results)
-    return (node.op, tuple(id(v) for v in node.inputs), types, attrs)
+    # What a scope says of rounding makes two results of what looks like one.
+    said = tuple(scope_says(name, node.where) for name in (ROUND, PARTIALS)) if "IPU" in node.where else ()
+    return (node.op, tuple(id(v) for v in node.inputs), types, attrs, said)
 
 
 def rebuild(graph: Graph, rules: dict[str, list[Rule]]) -> Graph:

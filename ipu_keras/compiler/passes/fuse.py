@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.passes.builder import prune
+from ipu_keras.compiler.rounding import ROUND, scope_says
 from ipu_keras.graph.elementwise import ELEMENTWISE, kernel_op
 from ipu_keras.graph.ir import Graph, Node, Value
 
@@ -36,7 +37,14 @@ def _fusible(node: Node) -> bool:
 
 
 def _joins(producer: Value, node: Node) -> bool:
-    return _fusible(node) and _fusible(producer.node) and producer.shape == node.out.shape
+    if not (_fusible(node) and _fusible(producer.node) and producer.shape == node.out.shape):
+        return False
+    # One vertex rounds in one way.
+    return _rounding(producer.node) == _rounding(node)
+
+
+def _rounding(node: Node) -> tuple[Any, ...]:
+    return node.attrs.get("common"), scope_says(ROUND, node.where)
 
 
 def _depths(graph: Graph) -> dict[Node, int]:
@@ -139,6 +147,8 @@ def _make_map(members: list[Node], outside: set[Value]) -> tuple[Node, dict[Valu
         "dims": tuple(dims),
         "outs": tuple(place[v] for v in results),
     }
+    if members[0].attrs.get("common"):
+        attrs["common"] = True
     fused = Node("map", inputs, [(shape, v.dtype) for v in results], attrs, where, members[-1].name)
     return fused, dict(zip(results, fused.results, strict=True))
 

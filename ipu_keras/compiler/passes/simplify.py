@@ -17,25 +17,22 @@ FOLD_LIMIT = 4096
 
 def _fold(b: Builder, node: Node) -> Value | None:
     """An element-wise node of constants, computed by the kernels that the tiles use."""
-    if node.out.size > FOLD_LIMIT:
-        # A broadcast scalar may still fold as a scalar.
-        arrays = [const_of(v) for v in node.inputs]
-        if any(a is None or a.shape != () for a in arrays):
-            return None
-        scalar = evaluate(node.op, [a for a in arrays if a is not None], node.out.dtype, node.attrs)
-        value = b.constant(scalar, node.out.dtype, node.where)
-        return b.add("broadcast", [value], node.out.shape, node.out.dtype, {"dims": ()}, node.where)
     arrays = [const_of(v) for v in node.inputs]
     if any(a is None for a in arrays):
         return None
     got = [a for a in arrays if a is not None]
-    if all(a.shape == () for a in got):
-        value = b.constant(evaluate(node.op, got, node.out.dtype, node.attrs), node.out.dtype, node.where)
-        if node.out.shape == ():
-            return value
-        return b.add("broadcast", [value], node.out.shape, node.out.dtype, {"dims": ()}, node.where)
-    full = [np.broadcast_to(a, node.out.shape) if a.shape == () else a for a in got]
-    return b.constant(evaluate(node.op, full, node.out.dtype, node.attrs), node.out.dtype, node.where)
+    scalars = all(a.shape == () for a in got)  # one number may be folded, however often it is broadcast
+    if not scalars:
+        if node.out.size > FOLD_LIMIT:
+            return None
+        got = [np.broadcast_to(a, node.out.shape) if a.shape == () else a for a in got]
+    found = evaluate(node.op, got, node.out.dtype, node.attrs)
+    if node.out.dtype == "f16" and np.isinf(found).any() and all(np.isfinite(a).all() for a in got):
+        return None  # what an overflow becomes is the program's choice
+    value = b.constant(found, node.out.dtype, node.where)
+    if not scalars or node.out.shape == ():
+        return value
+    return b.add("broadcast", [value], node.out.shape, node.out.dtype, {"dims": ()}, node.where)
 
 
 def _is(value: Value, number: float) -> bool:
