@@ -1,4 +1,4 @@
-"""Scopes of the IPU API. What runs on the device is what `strategy.run` and models run, so most of them do nothing."""
+"""Scopes of the IPU API. What runs on the device is what `strategy.run` and models run, so several do nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from ipu_keras.compiler.rounding import PARTIALS, ROUND
 from ipu_keras.ops._refusals import ArgumentError, NotOnIPUError
 
 __all__ = [
@@ -90,33 +91,28 @@ def ipu_shard(index: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stochastic_rounding(override: bool) -> Iterator[None]:
-    """Says how fp16 results are rounded: to the nearest, which is all that there is.
+    """How fp16 results of operations in it are rounded, and those of their gradients, whatever is configured.
 
     Args:
-        override: False.
-
-    Raises:
-        NotImplementedError: stochastic rounding is asked for.
+        override: True: at random, in proportion to what is cut off; False: to nearest even.
 
     Example:
         >>> with stochastic_rounding(False):
         ...     y = x @ w
     """
-    if override:
-        raise NotOnIPUError("stochastic_rounding(True) is not there: results are rounded to the nearest number.")
-    yield
+    with _scope(ROUND, int(bool(override))):
+        yield
 
 
 @contextlib.contextmanager
 def partials_type(override: Any) -> Iterator[None]:
-    """Says in which dtype products are added up: fp32, unless the configuration's options say otherwise.
+    """In which dtype fp16 products and convolutions in it are added up, and those of their gradients.
 
     Args:
-        override: ``numpy.float32``.
+        override: ``numpy.float16`` or ``numpy.float32``.
 
     Raises:
-        ValueError: it is neither of the dtypes float16 and float32.
-        NotImplementedError: it is float16.
+        ValueError: it is neither of the two.
 
     Example:
         >>> with partials_type(np.float32):
@@ -130,12 +126,16 @@ def partials_type(override: Any) -> Iterator[None]:
         dtype = None
     if dtype not in (np.float16, np.float32):
         raise ArgumentError(f"partials_type is {override!r}; it must be numpy's float16 or float32.")
-    if dtype == np.float16:
-        raise NotOnIPUError(
-            "partials_type(float16) is not there for a part of a program. For a whole program, set "
-            'IPUConfig.matmuls.poplar_options = {"partialsType": "half"}, and the same for convolutions.'
-        )
-    yield
+    with _scope(PARTIALS, 8 * dtype.itemsize):
+        yield
+
+
+def _scope(name: str, number: int) -> contextlib.AbstractContextManager[Any]:
+    """A name scope that the compiler reads; gradients are named after what they are of."""
+    import tensorflow as tf
+
+    scope: contextlib.AbstractContextManager[Any] = tf.name_scope(f"{name}.{number}.")
+    return scope
 
 
 @contextlib.contextmanager

@@ -53,16 +53,15 @@ def reset_ipu_seed(
     cpu_device: str = "cpu",
     experimental_identical_replicas: bool = False,
 ) -> None:
-    """Starts the random numbers of the device again: those of operations and layers without a seed of their own.
+    """Starts the random numbers of the device again: those of operations and layers without a seed of their own, and
+    those of stochastic rounding.
 
     Args:
         seed: the same seed gives the same numbers; None for a random one.
         device: accepted; there is one.
         cpu_device: accepted.
-        experimental_identical_replicas: only False: replicas draw different numbers.
-
-    Raises:
-        NotImplementedError: equal numbers on all replicas are asked for.
+        experimental_identical_replicas: whether all replicas round by the same random bits. Operations and layers draw
+            what their replica draws in any case; `set_replication_options` has an option for those.
 
     Example:
         >>> reset_ipu_seed(42)
@@ -70,9 +69,7 @@ def reset_ipu_seed(
     from ipu_keras.ops import _seeds
 
     del device, cpu_device
-    if experimental_identical_replicas:
-        raise NotImplementedError("reset_ipu_seed: identical random numbers on all replicas are not there.")
-    _seeds.reset(random.getrandbits(31) if seed is None else seed)
+    _seeds.reset(random.getrandbits(31) if seed is None else seed, bool(experimental_identical_replicas))
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from ipu_keras.config import checks, flags
+from ipu_keras.config.enums import StochasticRoundingBehaviour
 from ipu_keras.config.metadata import AttributeMetadata
 from ipu_keras.config.table import OPTIONS
 from ipu_keras.config.tree import IPUConfig
@@ -62,7 +63,11 @@ def meaning_of(config: IPUConfig) -> Meaning:
     ineffective = [f"{o.name} = {config._read(o.name)}" for o in OPTIONS.values() if _set_in_vain(config, o)]
     notes: list[str] = []
     target = _target(config, ineffective)
-    options = {**_engine(config, ineffective), **_products(config, ineffective, notes)}
+    options = {
+        **_engine(config, ineffective),
+        **_products(config, ineffective, notes),
+        **_floating_point(config, ineffective),
+    }
     return Meaning(target, options, ineffective, notes, checks.ipus(config))
 
 
@@ -126,6 +131,25 @@ def _products(config: IPUConfig, ineffective: list[str], notes: list[str]) -> di
                 f"{PROPORTION} is {given}; the compiler has one for both, and the smaller, {least:g}, is taken"
             )
     return options
+
+
+def _floating_point(config: IPUConfig, ineffective: list[str]) -> dict[str, Any]:
+    said = {name: config._read(f"floating_point_behaviour.{name}") for name in ("inv", "div0", "oflo", "esr", "nanoo")}
+    if config._read("floating_point_behaviour.set_all"):
+        said = dict.fromkeys(said, True) | {"esr": StochasticRoundingBehaviour.ON}
+    stable = config._read("experimental.enable_prng_stability")
+    if stable and said["esr"] is StochasticRoundingBehaviour.OFF:
+        ineffective.append("experimental.enable_prng_stability = True (floating_point_behaviour.esr is OFF)")
+    rounding = {
+        StochasticRoundingBehaviour.OFF: "off",
+        StochasticRoundingBehaviour.ON: "stable" if stable else "on",
+        StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY: "identical",
+    }
+    return {
+        "stochastic_rounding": rounding[said["esr"]],
+        "half_overflow": "nan" if said["nanoo"] else "clip",
+        "traps": [name for name in ("inv", "div0", "oflo") if said[name]],
+    }
 
 
 def _proportion(where: str, value: Any) -> float:

@@ -18,6 +18,8 @@ from ipu_keras.frontend import abstract, collectives, queues, tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced, trace
 from ipu_keras.keras.variables import VariableSync
+from ipu_keras.ops import _seeds
+from ipu_runtime.rounding import NEAREST
 
 __all__ = ["Program", "Session", "Signature", "last_step"]
 
@@ -53,6 +55,8 @@ class Program:
         self.parallel = parallel or Parallel()
         self._engine_options = engine_options or {}
         self._feeds = list(traced.feeds.items())
+        self._random: bool | None = None
+        self._seeding: Any = None
 
     @functools.cached_property
     def engine(self) -> Any:
@@ -93,6 +97,7 @@ class Program:
 
         Raises:
             LoopLimitError: they did so more often.
+            FloatingPointTrap: something that the configuration traps; nothing has changed.
             ProfileOnlyError: the program is only there to be profiled.
         """
         sync = self.sync
@@ -100,6 +105,7 @@ class Program:
             sync.upload()
             specs = self.executable.program.header.get("queues", [])
             arrays = queues.exchange(specs, lambda count: count * repeat, self.parallel.replicas) if specs else None
+            self._seed()
             results = dict(self.engine.run(self.feeds_of(leaves), repeat, turns, arrays))
             self._given = (specs, arrays) if arrays is not None else None
             return results
@@ -110,6 +116,16 @@ class Program:
             # Ctrl-C, too: the tiles may be half-way through a step, the tf.Variables are those of the last execution.
             sync.invalidate()
             raise
+
+    def _seed(self) -> None:
+        """Where something is rounded at random: the device's seed, if it has another one by now."""
+        if self._random is None:
+            self._random = bool((self.executable.program.groups[:, 6] != NEAREST).any())
+        if self._random:
+            seeding = _seeds.rounding()
+            if seeding is not self._seeding:
+                self.engine.reset_seed(_seeds.rounding_seed(seeding), seeding.alike)
+                self._seeding = seeding
 
     def commit(self) -> None:
         """The device's states become the tf.Variables'."""

@@ -6,6 +6,7 @@ import itertools
 import random
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from ipu_keras.keras.adapter import current_tracer
 
-__all__ = ["draw", "generator", "next_seed", "reset"]
+__all__ = ["Seeding", "draw", "generator", "next_seed", "reset", "rounding", "rounding_seed"]
 
 _variables: dict[str, Any] = {}
 _generators: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -70,11 +71,46 @@ def draw(source: Any) -> Any:
     return tf.bitwise.bitwise_xor(tf.cast(source.next(), tf.int32), _key())
 
 
-def reset(seed: int) -> None:
+@dataclass(frozen=True)
+class Seeding:
+    """Where the random bits of stochastic rounding start.
+
+    Attributes:
+        seed: of the device.
+        alike: whether all replicas draw the same bits.
+    """
+
+    seed: int
+    alike: bool = False
+
+
+_seeding: list[Seeding] = []
+_seeded = [0]
+
+
+def rounding() -> Seeding:
+    """The seeding that holds now: the same object until the device is seeded again."""
+    if not _seeding:
+        _seeding.append(Seeding(int(_key().numpy()[0])))
+    return _seeding[0]
+
+
+def rounding_seed(seeding: Seeding) -> int:
+    """A seed for one more program under a seeding: programs do not share random bits.
+
+    Args:
+        seeding: of `rounding`.
+    """
+    _seeded[0] += 1
+    return (seeding.seed & 0xFFFFFFFF) << 24 | (_seeded[0] & 0xFFFFFF)
+
+
+def reset(seed: int, alike: bool = False) -> None:
     """Starts the random numbers of the device again, those of layers too; layers that are made next count from one.
 
     Args:
         seed: the same seed gives the same numbers; any integer, of which 32 bits count.
+        alike: whether all replicas round by the same random bits.
 
     Example:
         >>> reset(7)
@@ -82,6 +118,7 @@ def reset(seed: int) -> None:
     low = int(seed) & 0xFFFFFFFF
     _key().assign([low - (1 << 32) if low >= 1 << 31 else low, 0])
     _counter().assign([0, 0])
+    _seeding[:], _seeded[0] = [Seeding(low, alike)], 0
     _numbers[0] = itertools.count(1)
     for made in list(_generators):
         made.state.assign([int(made.state.numpy()[0]), 0])

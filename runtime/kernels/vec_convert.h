@@ -69,47 +69,55 @@ static inline uint16_t half_at_random(float x, uint32_t random)
     uint32_t u = bits32(x), sign = (u >> 16) & 0x8000u;
     u &= 0x7fffffffu;
     uint32_t normal = (u - (112u << 23) + (random & 0x1fffu)) >> 13;
-    float units = float32(u < 0x38800000u ? u : 0) * 0x1p24f;
-    int32_t whole = (int32_t)units;
-    uint32_t small = (uint32_t)(whole + ((float)(random & 0xffffu) < (units - (float)whole) * 0x1p16f));
-    uint32_t special = u > 0x7f800000u ? 0x7e00u | ((u >> 13) & 0x3ffu) : 0x7c00u;
-    uint32_t r = u < 0x38800000u ? small : u >= 0x47800000u ? special : normal;
+    uint32_t is_small = -(uint32_t)(u < 0x38800000u), is_special = -(uint32_t)(u >= 0x47800000u);
+    uint32_t small = ((uint32_t)(int32_t)(float32(u & is_small) * 0x1p40f) + (random & 0xffffu)) >> 16;
+    uint32_t special = 0x7c00u | (-(uint32_t)(u > 0x7f800000u) & (0x200u | ((u >> 13) & 0x3ffu)));
+    uint32_t r = (small & is_small) | (special & is_special) | (normal & ~(is_small | is_special));
     return (uint16_t)(r | sign);
 }
 
 #define FP_BLOCK 256
 
+/* The same for a block of `m`. Most blocks have neither numbers that become subnormal nor any that may overflow. */
+static inline void block_at_random(int m, uint16_t *y, const float *x, vec_fp *fp)
+{
+    const uint32_t low = (uint32_t)fp->key, high = (uint32_t)(fp->key >> 32), drawn = fp->drawn;
+    const int half = (m + 1) / 2; /* one draw for two numbers */
+    uint32_t random[FP_BLOCK], rare = 0;
+    IVDEP for (int i = 0; i < half; i++)
+    {
+        random[i] = draw(drawn + (uint32_t)i, low, high);
+        random[i + half] = random[i] >> 16;
+    }
+    fp->drawn = drawn + (uint32_t)half;
+    IVDEP for (int i = 0; i < m; i++)
+    {
+        uint32_t u = bits32(x[i]) & 0x7fffffffu, sum = u + (random[i] & 0x1fffu);
+        rare |= (uint32_t)(u - 1 < 0x387fffffu) | (uint32_t)(sum >= 0x47800000u);
+        y[i] = (uint16_t)((((sum - (112u << 23)) >> 13) & -(uint32_t)(u != 0)) | ((bits32(x[i]) >> 16) & 0x8000u));
+    }
+    if (rare)
+        IVDEP for (int i = 0; i < m; i++) y[i] = half_at_random(x[i], random[i]);
+}
 /* As `fp` says. A number that is infinite already has not overflowed. */
 static void f16_rounded(long n, uint16_t *out, const float *a, vec_fp *fp)
 {
-    const uint32_t low = (uint32_t)fp->key, high = (uint32_t)(fp->key >> 32);
     const uint16_t limit = fp->mode & ROUND_NAN ? 0x7e00 : fp->mode & ROUND_CLIP ? 0x7bff : 0x7c00;
     for (long first = 0; first < n; first += FP_BLOCK) {
         const int m = n - first < FP_BLOCK ? (int)(n - first) : FP_BLOCK;
         const float *x = a + first;
-        uint16_t *y = out + first;
-        if (fp->mode & ROUND_STOCHASTIC) {
-            const uint32_t drawn = fp->drawn;
-            const int half = (m + 1) / 2; /* one draw for two numbers */
-            uint32_t random[FP_BLOCK];
-            for (int i = 0; i < half; i++)
-                random[i] = draw(drawn + (uint32_t)i, low, high);
-            for (int i = 0; i < half; i++)
-                random[i + half] = random[i] >> 16;
-            for (int i = 0; i < m; i++)
-                y[i] = half_at_random(x[i], random[i]);
-            fp->drawn = drawn + (uint32_t)half;
-        } else {
+        uint16_t *y = out + first, infinite = 0;
+        if (fp->mode & ROUND_STOCHASTIC)
+            block_at_random(m, y, x, fp);
+        else
             f16_nearest(m, y, x, 0, 0, 0);
-        }
-        uint32_t over = 0;
-        for (int i = 0; i < m; i++) {
-            uint32_t is = ((y[i] & 0x7fffu) == 0x7c00u) & ((bits32(x[i]) & 0x7fffffffu) < 0x7f800000u);
-            y[i] = is ? (uint16_t)(limit | (y[i] & 0x8000u)) : y[i];
-            over |= is;
-        }
-        if (over)
-            fp->raised |= fp->mode & ROUND_NAN ? TRAP_OFLO | TRAP_INV : TRAP_OFLO;
+        for (int i = 0; i < m; i++)
+            infinite |= (uint16_t)((y[i] & 0x7fffu) == 0x7c00u);
+        for (int i = 0; infinite && i < m; i++)
+            if ((y[i] & 0x7fffu) == 0x7c00u && (bits32(x[i]) & 0x7fffffffu) < 0x7f800000u) {
+                y[i] = (uint16_t)(limit | (y[i] & 0x8000u));
+                fp->raised |= fp->mode & ROUND_NAN ? TRAP_OFLO | TRAP_INV : TRAP_OFLO;
+            }
     }
 }
 static void f16_from_f32(ARGS)
