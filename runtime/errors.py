@@ -51,7 +51,7 @@ class FloatingPointTrap(IPUError, FloatingPointError):
     def __init__(self, message: str, traps: list[str], label: str, tile: int, replica: int) -> None:
         super().__init__(message)
         self.traps, self.tile, self.replica = traps, tile, replica
-        self.layer, self.phase, self.op = (label.split("|", 2) + ["", ""])[:3]
+        self.layer, self.phase, self.op = _parts(label)
 
     @classmethod
     def of(cls, program: Any, group: int, tile: int, replica: int, raised: int) -> FloatingPointTrap:
@@ -65,7 +65,7 @@ class FloatingPointTrap(IPUError, FloatingPointError):
             raised: bits of `vec_fp.raised`.
         """
         label = program.header["labels"][program.header["group_labels"][group]]
-        layer, phase, op = (label.split("|", 2) + ["", ""])[:3]
+        layer, phase, op = _parts(label)
         names = [name for name in trap_names(raised) if name in program.header["floating_point"]["traps"]]
         what = " and ".join(_TRAPPED[name] for name in names)
         where = f"layer {layer}, {phase} pass" if layer else phase or "no layer"
@@ -76,6 +76,12 @@ class FloatingPointTrap(IPUError, FloatingPointError):
             "ipu_keras.compare on the same inputs."
         )
         return cls(message, names, label, tile, replica)
+
+
+def _parts(label: str) -> tuple[str, str, str]:
+    """Layer, phase and operation of a step's label."""
+    layer, phase, op = (*label.split("|", 2), "", "")[:3]
+    return layer, phase, op
 
 
 _TRAPPED = {"inv": "a result is not a number", "div0": "a division by zero", "oflo": "an overflow"}

@@ -1,4 +1,4 @@
-"""How a program rounds fp16 results and what it traps: the names of it, as in a program's header, and the kernels' bits.
+"""How a program rounds fp16 results and what it traps: the names of it, in a program's header, and the kernels' bits.
 
 header["floating_point"] = {"overflow": one of OVERFLOW, "traps": some of TRAPS}; left out where it is the default.
 A group's last column in `Program.groups` is one of NEAREST, STOCHASTIC and COMMON.

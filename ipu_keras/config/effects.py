@@ -37,7 +37,7 @@ class Meaning:
 
     Attributes:
         target: the chip.
-        options: of the compiler; only those that are configured.
+        options: of the compiler; only those that are configured, and what an overflow of fp16 becomes.
         ineffective: ``name = value`` of each option that is set and does nothing.
         notes: sentences on what was decided between options.
         ipus: chips of the device.
@@ -145,11 +145,11 @@ def _floating_point(config: IPUConfig, ineffective: list[str]) -> dict[str, Any]
         StochasticRoundingBehaviour.ON: "stable" if stable else "on",
         StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY: "identical",
     }
-    return {
-        "stochastic_rounding": rounding[said["esr"]],
-        "half_overflow": "nan" if said["nanoo"] else "clip",
-        "traps": [name for name in ("inv", "div0", "oflo") if said[name]],
-    }
+    options = {"half_overflow": "nan" if said["nanoo"] else "clip"}
+    if said["esr"] is not StochasticRoundingBehaviour.OFF:
+        options["stochastic_rounding"] = rounding[said["esr"]]
+    traps = [name for name in ("inv", "div0", "oflo") if said[name]]
+    return {**options, "traps": traps} if traps else options
 
 
 def _proportion(where: str, value: Any) -> float:

@@ -62,12 +62,13 @@ def test_models_and_functions_are_compiled_for_the_system():
 
 def test_arguments_win():
     configure("ipu1", 16, 0.3)
-    assert IPUStrategy(options={"available_memory_proportion": 0.5}).options == {"available_memory_proportion": 0.5}
+    half = IPUStrategy(options={"available_memory_proportion": 0.5})
+    assert half.options == {"half_overflow": "clip", "available_memory_proportion": 0.5}
     own = IPUStrategy(target="bow", options={"seed": 1})
     assert own.target == TARGETS["bow"] and own.options == {"seed": 1}
     assert IPUStrategy(target="gc200").target == TARGETS["gc200"]
     strict = IPUStrategy(strict=True)
-    assert strict.options == {"available_memory_proportion": 0.3, "guard_bytes": 8}
+    assert strict.options == {"half_overflow": "clip", "available_memory_proportion": 0.3, "guard_bytes": 8}
     assert strict.target.tiles == 16
 
 
@@ -111,7 +112,8 @@ def test_the_document_s_script():
     names = {}
     exec(script, names)
     assert names["strategy"].target == TARGETS["c600"]
-    assert names["strategy"].options == {"available_memory_proportion": 0.3, "matmul_partials": "half"}
+    wanted = {"half_overflow": "clip", "available_memory_proportion": 0.3, "matmul_partials": "half"}
+    assert names["strategy"].options == wanted
 
 
 def test_the_document_s_table_is_of_the_options_that_act():

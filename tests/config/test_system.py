@@ -16,6 +16,8 @@ MODEL = "--use_ipu_model"
 PROPORTION, PARTIALS = "availableMemoryProportion", "partialsType"
 EXCHANGE, OVERFLOW = "opt.internalExchangeOptimisationTarget", "debug.allowOutOfMemory"
 DISTRIBUTION = "experimental.multi_replica_distribution"
+CLIP = {"half_overflow": "clip"}  # what any configuration says
+FP, STABLE = "floating_point_behaviour", "experimental.enable_prng_stability"
 GROUP = "norms.experimental.distributed_batch_norm_replica_group_size"
 
 
@@ -61,7 +63,7 @@ CHIPS = [
 def test_the_chip(monkeypatch, options, flags, chip, tiles):
     target, compile_options = configured(flags, monkeypatch, **options)
     assert target == dataclasses.replace(TARGETS[chip], tiles=tiles or TARGETS[chip].tiles)
-    assert compile_options == {}
+    assert compile_options == CLIP
 
 
 # --- the options of the compiler
@@ -73,6 +75,15 @@ COMPILE = [
     ({"matmuls.poplar_options": {PARTIALS: "half"}}, {"matmul_partials": "half"}),
     ({"convolutions.poplar_options": {PARTIALS: "half"}}, {"convolution_partials": "half"}),
     ({"convolutions.poplar_options": {PARTIALS: "float"}}, {"convolution_partials": "float"}),
+    ({f"{FP}.nanoo": True}, {"half_overflow": "nan"}),
+    ({f"{FP}.esr": StochasticRoundingBehaviour.ON}, {"stochastic_rounding": "on"}),
+    ({f"{FP}.esr": StochasticRoundingBehaviour.ON, STABLE: True}, {"stochastic_rounding": "stable"}),
+    ({f"{FP}.esr": StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY}, {"stochastic_rounding": "identical"}),
+    ({f"{FP}.oflo": True, f"{FP}.inv": True}, {"traps": ["inv", "oflo"]}),
+    (
+        {f"{FP}.set_all": True},
+        {"half_overflow": "nan", "stochastic_rounding": "on", "traps": ["inv", "div0", "oflo"]},
+    ),
     ({"compilation_poplar_options": {OVERFLOW: "true"}}, {"allow_out_of_memory": True}),
     ({"compilation_poplar_options": {OVERFLOW: "false"}}, {"allow_out_of_memory": False}),
     *(
@@ -84,7 +95,7 @@ COMPILE = [
 
 @pytest.mark.parametrize(("options", "expected"), COMPILE, ids=str)
 def test_options_of_the_compiler(warned, options, expected):
-    assert configured(**options) == (TARGETS["gc200"], expected)
+    assert configured(**options) == (TARGETS["gc200"], CLIP | expected)
     assert warned() == []
 
 
@@ -92,7 +103,7 @@ def test_the_smaller_of_two_proportions_is_taken_and_said(warned):
     _, options = configured(
         **{"matmuls.poplar_options": {PROPORTION: "0.4"}, "convolutions.poplar_options": {PROPORTION: "0.25"}}
     )
-    assert options == {"available_memory_proportion": 0.25}
+    assert options == CLIP | {"available_memory_proportion": 0.25}
     (message,) = warned()
     assert "0.4 for matmuls" in message and "0.25 for convolutions" in message and "smaller, 0.25," in message
 
@@ -100,7 +111,7 @@ def test_the_smaller_of_two_proportions_is_taken_and_said(warned):
 def test_equal_proportions_are_no_news(warned):
     same = {PROPORTION: "0.4"}
     _, options = configured(**{"matmuls.poplar_options": same, "convolutions.poplar_options": same})
-    assert options == {"available_memory_proportion": 0.4} and warned() == []
+    assert options == CLIP | {"available_memory_proportion": 0.4} and warned() == []
 
 
 # --- what is refused
@@ -174,6 +185,8 @@ ACTING = {
     "ipu_model.version",
     "allow_recompute",
     GROUP,
+    STABLE,
+    *(f"{FP}.{name}" for name in ("inv", "div0", "oflo", "esr", "nanoo", "set_all")),
 }
 NEEDS = {
     "device_connection.type": {"device_connection.version": "ipu2"},
@@ -207,7 +220,7 @@ def test_a_default_config_is_no_news(warned, cfg):
 
 
 def test_all_in_one_line_with_unknown_keys(warned, cfg):
-    cfg.floating_point_behaviour.esr = StochasticRoundingBehaviour.ON
+    cfg.experimental.enable_prng_stability = True
     cfg.matmuls.poplar_options = {"fullyConnectedPass": "TRAINING_FWD", PROPORTION: "0.5"}
     cfg.compilation_poplar_options = {"autoReport.all": "true", OVERFLOW: "true"}
     cfg.ipu_model.version, cfg.device_connection.version = "ipu1", "ipu21"
@@ -216,11 +229,11 @@ def test_all_in_one_line_with_unknown_keys(warned, cfg):
     cfg.configure_ipu_system()
     (message,) = warned()
     assert message.partition("yet: ")[2].split("; ") == [
-        "floating_point_behaviour.esr = StochasticRoundingBehaviour.ON",
         "optimizations.math.fast = True",
         "ipu_model.version = ipu1 (device_connection.version is ipu21)",
         "compilation_poplar_options['autoReport.all'] = true",
         "matmuls.poplar_options['fullyConnectedPass'] = TRAINING_FWD",
+        "experimental.enable_prng_stability = True (floating_point_behaviour.esr is OFF)",
     ]
 
 

@@ -141,7 +141,7 @@ def _make_map(members: list[Node], outside: set[Value]) -> tuple[Node, dict[Valu
     results = [n.out for n in members if n.out in outside]
     # Where most of the chain comes from is where the whole of it is counted; the last says it best for gradients.
     where = next((n.where for n in reversed(members) if n.where), "")
-    attrs = {
+    attrs: dict[str, Any] = {
         "body": tuple(body),
         "consts": tuple(consts),
         "dims": tuple(dims),

@@ -135,8 +135,6 @@ def test_scopes_change_nothing_or_refuse():
     assert run(inside, 3.0).numpy() == 6
     for kind, text, scope in (
         (NotImplementedError, "pipeline stages", lambda: ipu.scopes.ipu_shard(1)),
-        (NotImplementedError, "nearest", lambda: ipu.scopes.stochastic_rounding(True)),
-        (NotImplementedError, "partialsType", lambda: ipu.scopes.partials_type(np.float16)),
         (ValueError, "float16 or float32", lambda: ipu.scopes.partials_type(np.int32)),
         (ValueError, "float16 or float32", lambda: ipu.scopes.partials_type("halves")),
         (ValueError, "outside one", lambda: ipu.scopes.outside_compilation_scope()),
@@ -200,5 +198,3 @@ def test_the_seed_of_the_device():
     np.testing.assert_array_equal(first, second)
     assert (first[0] != first[1]).any() and (first[0] != drawn(4)[0]).any()
     assert (drawn(None)[0] != drawn(None)[0]).any()
-    with pytest.raises(NotImplementedError, match="identical"):
-        ipu.utils.reset_ipu_seed(1, experimental_identical_replicas=True)
