@@ -9,7 +9,6 @@ from typing import Any
 
 from ipu_keras.errors import ConfigError, UnknownTargetError
 
-
 _MAY_BE_NONE = ("fp8_in_fp16_out_conv_units",)
 """Fields that may be 0."""
 

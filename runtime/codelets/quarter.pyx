@@ -109,8 +109,8 @@ def convert_to_quarter(halves, int metadata, bint nan_if_large=False):
     """Codes of an fp16 array, as the cast vertex makes them."""
     halves = np.ascontiguousarray(halves, np.float16)
     codes = np.empty(halves.shape, np.uint8)
-    encode(vec_select(NULL), <const char *><size_t>halves.ctypes.data, <uint8_t *><size_t>codes.ctypes.data, halves.size,
-           <uint8_t>metadata, nan_if_large)
+    encode(vec_select(NULL), <const char *><size_t>halves.ctypes.data, <uint8_t *><size_t>codes.ctypes.data,
+           halves.size, <uint8_t>metadata, nan_if_large)
     return codes
 
 
