@@ -108,9 +108,9 @@ def amp_1x1(rows: Any, ic: Any, oc: Any, groups: Any, amp: Amp) -> Ints:
     groups = np.asarray(groups, np.int64)
     if amp.dtype == "f8":
         # poplibs' vertex for quarters has other loops: input channels inside, one pass for each block of outputs.
-        return 46 + groups * (
-            21 + og * (46 + 131 + amp.weight_load + inner[True] + (ig - 1) * (108 + amp.weight_load + inner[False]))
-        )
+        w, load = amp.workers, amp.weight_load
+        passes = 20 * w + 11 + load + inner[True] + (ig - 1) * (17 * w + 6 + load + inner[False])
+        return 46 + groups * (2 * w + 9 + og * (6 * w + 10 + passes))
     first = 50 + amp.workers * (7 + (3 if half else 0) * (ig * groups - 1))
     later = (ig - 1) * (15 + og * (19 + 6 + amp.weight_load + inner[False]))
     return first + groups * (13 + later + 11 + og * (18 + 7 + amp.weight_load + inner[True]))
