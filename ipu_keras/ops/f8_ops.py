@@ -121,7 +121,7 @@ class QuarterTensor:
         return same and int(np.asarray(self.metadata)) == int(np.asarray(other.metadata))
 
     def __len__(self) -> int:
-        return len(self.data)
+        return int(self.data.shape[0])
 
     def __getitem__(self, index: Any) -> Any:
         return self.data[index]
