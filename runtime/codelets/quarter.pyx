@@ -17,7 +17,7 @@ rounding to fp16 a block [unvalidated: no source says where the chip rounds]. Bl
 while the terms of a block span no more than the 53 bits of a double: always for two 1.4.3 operands (41 bits).
 """
 from libc.math cimport ldexp, ldexpf
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import numpy as np
@@ -36,6 +36,11 @@ DEF NAN_CODE = 0x80
 cdef union Word:
     float f
     uint32_t u
+
+
+cdef union Double:
+    double f
+    uint64_t u
 
 
 cdef float[2][256] VALUES   # of the codes without scale, by bit 7 of the metadata
@@ -145,18 +150,18 @@ cdef void run_quarter_cast(const Group *g, long lo, long hi, char *arena, size_t
 cdef inline float to_odd(double x, double rest) noexcept nogil:
     """x + rest in fp32, towards zero, the last bit set if that is not exact: a second rounding then is the only one.
 
-    `rest` is smaller than the last bit of x.
+    `rest` is smaller than the last bit of x; without branches, so that the compiler makes vectors of it.
     """
-    cdef Word word
-    word.f = <float>x
-    if not (x - x == 0) or (<double>word.f == x and rest == 0):
-        return word.f
-    if (rest > 0 if <double>word.f == x else word.f > x) == (x > 0):
-        word.u -= <double>word.f != x   # rounded away from zero
-    else:
-        word.u -= <double>word.f == x   # the rest points to zero
-    word.u |= 1
-    return word.f
+    cdef Double word
+    cdef uint64_t lost, away
+    word.f = x
+    # First to the bits of a double, in the same way; a NaN (of an infinite sum) counts for nothing.
+    lost = ((rest > 0) | (rest < 0)) & ~word.u & 1
+    away = (rest > 0) == (x > 0)
+    word.u += lost * (2 * away - 1)
+    lost = word.u & 0x1fffffff   # the 29 bits more than fp32 has
+    word.u = (word.u - lost) | (<uint64_t>(lost != 0) << 29)
+    return <float>word.f
 
 
 cdef void accumulate(const vec_table *table, const double *block, char *sums, float *wide, long n, double scale,

@@ -247,6 +247,14 @@ def test_the_shapes_cover_split_sums_and_both_orders():
     assert seen >= {("stages", 0), ("stages", 1), ("stages", 2), ("swapped", False), ("swapped", True)}
 
 
+@pytest.mark.parametrize(("m", "k", "n"), [(3, 0, 4), (0, 5, 3), (3, 5, 0), (1, 1, 1), (7, 13, 11)])
+def test_edge_shapes(m, k, n):
+    a, b = random_codes((m, k), F1), random_codes((k, n), F1)
+    module, _ = hlo_of(quarters.dot, a, b, byte(F1), byte(F1))
+    (found,) = compile_module(module, target=target()).run(a, b, byte(F1, -2), byte(F1, -2))
+    finite_and_same(found, (values(a, F1) @ values(b, F1) * 2.0**-4).astype(np.float16))
+
+
 def test_groups():
     a, b = random_codes((3, 10, 100), F1), random_codes((3, 100, 12), F1)
     found, parts, stages = planned(quarters.dot, a, b, byte(F1, -4), byte(F1, -4))

@@ -131,7 +131,7 @@ class Dense(keras.layers.Dense):
             return
         if self.kernel_regularizer is not None or self.kernel_constraint is not None:
             raise ArgumentError(
-                f"Dense {self.name!r}: a kernel of 8-bit floats takes no regularizer or constraint, as nothing trains it."
+                f"Dense {self.name!r}: a kernel of 8-bit floats takes no regularizer or constraint: nothing trains it."
             )
         shape = (input_shape[0][-1], self.units)
         data = self.kernel_data_initializer or _random_codes
