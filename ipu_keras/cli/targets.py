@@ -21,17 +21,8 @@ def targets(as_json: bool = False) -> None:
     if as_json:
         print(json.dumps([target.to_dict() for target in TARGETS.values()]))
         return
-    header = (
-        "name",
-        "tiles",
-        "KiB per tile",
-        "memory, MiB",
-        "clock, GHz",
-        "fp8",
-        "fp16",
-        "fp16, fp32 sums",
-        "fp32, TFLOP/s",
-    )
+    header = ["name", "tiles", "KiB per tile", "memory, MiB", "clock, GHz"]
+    header += ["fp8", "fp16", "fp16, fp32 sums", "fp32, TFLOP/s"]
     print("{:10} {:>6} {:>13} {:>12} {:>11} {:>6} {:>7} {:>16} {:>14}".format(*header))
     for name, target in TARGETS.items():
         memory = target.tiles * target.bytes_per_tile / 2**20

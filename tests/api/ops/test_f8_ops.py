@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras import IPUStrategy
+from ipu_keras import IPUStrategy, compare
 from ipu_keras.errors import IPUError, UnsupportedError
 from ipu_keras.ops import f8_ops
 from ipu_keras.ops.f8_ops import Format, QuarterTensor, convert_from_f8, convert_to_f8, create_metadata
@@ -175,6 +175,11 @@ def test_refused(call, kind, text):
     with pytest.raises(kind, match=text) as refused:
         call()
     assert isinstance(refused.value, IPUError)
+
+
+def test_compare_refuses_what_xla_has_not():
+    with pytest.raises(UnsupportedError, match="convert_to_f8"):
+        compare(lambda x: convert_to_f8(x, 128).data, np.ones(4, np.float16), target="c600")
 
 
 def test_other_chips_refuse():
