@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_keras import hlo
 from ipu_keras.compiler import compile_module
 from ipu_keras.compiler.layout import even
 from ipu_keras.compiler.plan.reduction import runs
-from ipu_keras.errors import UnsupportedError
+from ipu_keras.errors import ExecutableFormatError, UnsupportedError
 from ipu_keras.frontend import quarters
 from ipu_keras.ops.f8_ops import Format, create_metadata
 from ipu_keras.target import TARGETS, Target
 from ipu_runtime.codelets import amp_model, quarter, registry
 from ipu_runtime.program import GroupView
+from ipu_runtime.validate import validate
 from tests.harness import hlo_of
 
 rng = np.random.default_rng(8)
@@ -424,3 +426,47 @@ def test_cycles_of_a_convolution():
 def test_cycles_of_a_cast(op, n, loop):
     group = GroupView(registry.QUARTER_CAST, 1, np.array([op, 0]), [np.array([v]) for v in (0, n, 0, 0, 0)])
     assert registry.MODELS[registry.QUARTER_CAST].cycles(group, TARGETS["c600"]).tolist() == [12 + 6 * (37 + loop)]
+
+
+# ---- files ----
+
+
+def _saved_program():
+    def fn(x, w, p, q):
+        codes = quarters.to_quarter(x, p)
+        return quarters.convolution(codes, w, p, q, [[2, 1, 0, 0, 1]])
+
+    args = rng.normal(size=(2, 7, 9)).astype(np.float16), random_codes((2, 9, 3), F1), byte(F1, -3), byte(F1, -6)
+    return compile_module(hlo_of(fn, *args)[0], target=target(4)), args
+
+
+def test_a_saved_program_gives_the_same_bits(tmp_path):
+    exe, args = _saved_program()
+    exe.save(tmp_path / "f8.ipu")
+    loaded = hlo.load(tmp_path / "f8.ipu")
+    same_bits(loaded.run(*args)[0], exe.run(*args)[0])
+    assert loaded.profile().cycles == exe.profile().cycles
+
+
+# (codelet, which parameter, value): spatial dimensions, stride, reversed window, method; kind of cast, overflow.
+BAD = [(registry.QUARTER_PRODUCT, i, v) for i, v in ((0, 4), (0, -1), (1, 0), (3, 0), (4, 2), (5, 1))]
+BAD += [(registry.QUARTER_CAST, 0, 2), (registry.QUARTER_CAST, 1, -1)]
+
+
+@pytest.mark.parametrize(("codelet", "number", "value"), BAD)
+def test_a_file_with_a_bad_vertex_is_refused(codelet, number, value):
+    program = _saved_program()[0].program
+    validate(program)
+    group = program.group(program.groups[:, 0].tolist().index(codelet))
+    group.params[number] = value
+    with pytest.raises(ExecutableFormatError):
+        validate(program)
+
+
+@pytest.mark.parametrize("column", [c for c in range(1, 14) if c != 8])  # 8: where the first tap stands, anywhere
+def test_a_file_with_an_operand_outside_its_tile_is_refused(column):
+    program = _saved_program()[0].program
+    group = program.group(program.groups[:, 0].tolist().index(registry.QUARTER_PRODUCT))
+    group.columns[column][:] = 1 << 24
+    with pytest.raises(ExecutableFormatError):
+        validate(program)
