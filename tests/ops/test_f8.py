@@ -177,8 +177,12 @@ def planned(fn, *args, tiles=16):
     """The only result, the parts of the only product's plan, and how many stages add its partial sums."""
     exe = compile_module(hlo_of(fn, *args)[0], target=target(tiles))
     ((_, number),) = exe.program.header["products"]
-    parts = exe.program.header["plans"][number]["plans"][0]["parts"]
-    stages = int((exe.program.groups[:, 0] == registry.REDUCE).sum())
+    plan = exe.program.header["plans"][number]["plans"][0]
+    parts, codelets = plan["parts"], exe.program.groups[:, 0].tolist()
+    stages = codelets.count(registry.REDUCE)
+    # What was planned is what is charged.
+    group = exe.program.group(codelets.index(registry.QUARTER_PRODUCT))
+    assert plan["vertex"] == registry.MODELS[registry.QUARTER_PRODUCT].cycles(group, target(tiles)).max()
     (out,) = exe.run(*args)
     return out, parts, stages
 
