@@ -177,7 +177,10 @@ def rerun(path: str | os.PathLike[str], target: str | Target = "gc200") -> Compa
     Raises:
         DataError: the file is not one of `compare`'s.
     """
-    damaged = (KeyError, ValueError, OSError, EOFError, TypeError, IndexError, zipfile.BadZipFile, zlib.error)
+    # RuntimeError: a kind of compression that there is not, or a password.
+    damaged = (
+        KeyError, ValueError, OSError, EOFError, TypeError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    )  # fmt: skip
     try:
         with np.load(path, allow_pickle=False) as file:
             module = file["module"].tobytes()
