@@ -81,7 +81,9 @@ def trained(policy: str, rounding: StochasticRoundingBehaviour, train: Any, test
     with ipu.IPUStrategy().scope():
         model = classifier(train[0], *((1, 32) if options.quick else (2, 64)))
     before = [np.array(v) for v in model.trainable_variables]
-    model.fit(*train, batch_size=BATCH, epochs=1 if options.quick else options.epochs, verbose=0 if options.quick else 2)
+    model.fit(
+        *train, batch_size=BATCH, epochs=1 if options.quick else options.epochs, verbose=0 if options.quick else 2
+    )
     results = model.evaluate(*test, batch_size=BATCH, verbose=0, return_dict=True)
     results["moved"] = np.mean([np.mean(np.array(v) != b) for v, b in zip(model.trainable_variables, before)])
     results["cycles"] = ipu.executable(model).profile().cycles

@@ -65,6 +65,7 @@ _OPS = (
     "control_flow_ops",
     "cross_replica_ops",
     "embedding_ops",
+    "f8_ops",
     "functional_ops",
     "grad_util_ops",
     "image_ops",

@@ -177,7 +177,10 @@ def rerun(path: str | os.PathLike[str], target: str | Target = "gc200") -> Compa
     Raises:
         DataError: the file is not one of `compare`'s.
     """
-    damaged = (KeyError, ValueError, OSError, EOFError, TypeError, IndexError, zipfile.BadZipFile, zlib.error)
+    # RuntimeError: a kind of compression that there is not, or a password.
+    damaged = (
+        KeyError, ValueError, OSError, EOFError, TypeError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    )  # fmt: skip
     try:
         with np.load(path, allow_pickle=False) as file:
             module = file["module"].tobytes()
@@ -202,6 +205,7 @@ class _Probe:
         inner = getattr(function, "python_function", None)
         self._function = function if inner is None else tfapi.with_autograph(inner)
         self._drawn: list[str] = []
+        self._tiles_only: list[str] = []
         self.tensors: list[Any] = []
         self.arguments: list[Any] = []
 
@@ -211,6 +215,7 @@ class _Probe:
         before = len(graph.get_operations())
         self._function(*args)
         self._drawn = [op.name for op in graph.get_operations()[before:] if op.type in _DRAWS]
+        self._tiles_only = [op.name for op in graph.get_operations()[before:] if op.type == "XlaCustomCallV2"]
         self.tensors = [
             t
             for op in graph.get_operations()[before:]
@@ -223,6 +228,11 @@ class _Probe:
 
     def check(self) -> None:
         """Raise where a comparison would say nothing."""
+        if self._tiles_only:
+            raise UnsupportedError(
+                f"compare: XLA on the CPU cannot run {', '.join(self._tiles_only)}, which only the tiles have, such as "
+                "operations on 8-bit floats; compare the parts of the model before and after them"
+            )
         if self._drawn:
             raise DataError(
                 f"compare: {', '.join(self._drawn)} draws other numbers each time it runs; use tf.random.stateless_* "

@@ -9,6 +9,9 @@ from typing import Any
 
 from ipu_keras.errors import ConfigError, UnknownTargetError
 
+_MAY_BE_NONE = ("fp8_in_fp16_out_conv_units",)
+"""Fields that may be 0."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -24,6 +27,7 @@ class Target:
         clock_hz: tile clock.
         fp16_in_fp16_out_conv_units, fp16_in_fp32_out_conv_units, fp32_in_fp32_out_conv_units: convolution units of a
             tile's AMP by dtypes of inputs and partial sums (hardware.md 1.1).
+        fp8_in_fp16_out_conv_units: the same for 8-bit floats, "quarters"; 0: the chip has none.
         weight_load_bytes_per_cycle: loads of AMP weights (16 with 128-bit loads from interleaved memory).
         exchange_bytes_per_cycle: what a tile sends, and at the same time receives, in a cycle.
         memcpy_bytes_per_cycle: on-tile copy of all workers.
@@ -53,6 +57,7 @@ class Target:
     fp16_in_fp16_out_conv_units: int = 16
     fp16_in_fp32_out_conv_units: int = 8
     fp32_in_fp32_out_conv_units: int = 16
+    fp8_in_fp16_out_conv_units: int = 0
     weight_load_bytes_per_cycle: int = 8
     exchange_bytes_per_cycle: int = 4
     memcpy_bytes_per_cycle: int = 8
@@ -70,7 +75,8 @@ class Target:
             value = getattr(self, field.name)
             if field.name == "name":
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            none = field.name in _MAY_BE_NONE and value == 0
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not (value > 0 or none):
                 raise ConfigError(f"Target.{field.name} must be a positive number, not {value!r}")
             if field.type == "int" and int(value) != value:
                 raise ConfigError(f"Target.{field.name} must be a whole number, not {value!r}")
@@ -79,11 +85,13 @@ class Target:
         """Multiply-accumulates of a tile's AMP in a cycle; 1 for dtypes that it does not take.
 
         Args:
-            dtype: of the operands, such as ``"f16"``.
+            dtype: of the operands, such as ``"f16"``; ``"f8"`` for quarters.
             partials: dtype of the partial sums.
 
-        Source: hardware.md 1.1: 4 a unit for fp16, 1 for fp32 (a block of 8 x 16 in 8 cycles).
+        Source: hardware.md 1.1: 8 a unit for fp8, 4 for fp16, 1 for fp32 (a block of 8 x 16 in 8 cycles).
         """
+        if dtype == "f8":
+            return 8 * self.fp8_in_fp16_out_conv_units
         if dtype == "f16":
             half = partials == "f16"
             return 4 * (self.fp16_in_fp16_out_conv_units if half else self.fp16_in_fp32_out_conv_units)
@@ -97,7 +105,7 @@ class Target:
 TARGETS: dict[str, Target] = {
     "gc200": Target("gc200"),
     "bow": Target("bow", clock_hz=1.85e9),
-    "c600": Target("c600", clock_hz=1.5e9),
+    "c600": Target("c600", clock_hz=1.5e9, fp8_in_fp16_out_conv_units=16),
     # GC2 has 8 units for each kind of input (hardware.md 1.1), and a host link of its own (7: 15 GB/s a chip).
     "gc2": Target(
         "gc2",

@@ -8,6 +8,7 @@ from ipu_runtime.codelets.dynamic cimport run_dynamic
 from ipu_runtime.codelets.elementwise cimport free_map, prepare_map, run_map
 from ipu_runtime.codelets.fifo cimport run_fifo
 from ipu_runtime.codelets.gather cimport prepare_scatter, run_gather, run_scatter
+from ipu_runtime.codelets.quarter cimport prepare_quarter, run_quarter_cast, run_quarter_product
 from ipu_runtime.codelets.random cimport run_philox, run_philox_next
 from ipu_runtime.codelets.reduce cimport free_variadic, prepare_reduce, prepare_variadic, run_reduce, run_variadic
 from ipu_runtime.codelets.sort cimport free_sort, prepare_sort, run_sort
@@ -33,6 +34,8 @@ FUNCTIONS[14] = <void *>run_sort
 FUNCTIONS[15] = <void *>run_fifo
 FUNCTIONS[16] = NULL
 FUNCTIONS[17] = NULL
+FUNCTIONS[18] = <void *>run_quarter_cast
+FUNCTIONS[19] = <void *>run_quarter_product
 
 
 cdef bint prepare(Group *g) except? 0:
@@ -58,6 +61,8 @@ cdef bint prepare(Group *g) except? 0:
         aux = prepare_sort(g)
     elif g.codelet == 17:
         aux = prepare_collective(g)
+    elif g.codelet in (18, 19):
+        aux = prepare_quarter(g)
     g.aux = aux
     return aux != NULL
 

@@ -41,8 +41,8 @@ before anything runs, all of it at once, with the Keras layers it comes from (`i
 **Dtypes.** `pred s8 u8 s16 u16 s32 u32 s64 u64 f16 f32`. 64-bit integers of the host are narrowed to 32 bits on the
 way to the tiles, checked value by value; inside a program arithmetic on them is exact. Complex numbers (`c64`) exist
 inside a program, as pairs of `f32`; a program takes and gives none. Refused by name: `f64` (but for constants that
-become `f32` at once), `bf16`, which the chip's own front end refuses, 8-bit floats, `c128`, strings, and shapes known
-only at run time.
+become `f32` at once), `bf16`, which the chip's own front end refuses, XLA's 8-bit floats (the chip's own:
+[8-bit floats](float8.md)), `c128`, strings, and shapes known only at run time.
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ipu_keras.compiler.entry import Entry
 from ipu_keras.compiler.executable import Executable
 from ipu_keras.compiler.fits import check_memory
-from ipu_keras.compiler.lower import unsupported
+from ipu_keras.compiler.lower import quarter, unsupported
 from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import FRAGMENT_PRICES, resolve_options
 from ipu_keras.compiler.parallel.entry import ParallelEntry
@@ -72,7 +72,7 @@ def compile_module(
         if stage.removeprefix(REGION) == "simplify again":
             # Sums over micro-batches are cut out of the entry computation, and of nothing else, before it is lowered.
             cut_out = ("accumulate",) if spec.in_parts and stage != REGION + "simplify again" else ()
-            found.extend(unsupported(g, names.place, cut_out))
+            found.extend(unsupported(g, names.place, cut_out) + quarter.refused(g, chip, names.place))
 
     wide, states = narrow_feeds(graph, state or {}), dict(state or {})
     if add_generator(graph):

@@ -55,6 +55,11 @@ def work_of(g: GroupView, target: Target) -> Work:
         nd = int(g.params[0])
         dtype, partials = g.params[1], g.params[4 + 4 * nd]
         sizes = [*(g.col(i) for i in range(1, 5)), *(g.col(5 + 4 * d + i) for d in range(nd) for i in (1, 2))]
+    elif g.codelet == registry.QUARTER_PRODUCT:
+        nd = int(g.params[0])
+        sizes = [*(g.col(i) for i in range(1, 5)), *(g.col(5 + 4 * d + i) for d in range(nd) for i in (1, 2))]
+        macs = int(np.sum(product(sizes, g.rows)))
+        return Work(2 * macs, macs / target.macs_per_cycle("f8", "f16"))
     else:
         return Work()
     macs = int(np.sum(product(sizes, g.rows)))

@@ -31,7 +31,7 @@ class Amp(NamedTuple):
     """What of a target decides a product's cycles.
 
     Attributes:
-        dtype: of the operands: "f16" or "f32".
+        dtype: of the operands: "f16", "f32" or "f8" (quarters, with fp16 partial sums only).
         partials: dtype of the partial sums.
         units: convolution units.
         load: weight bytes loaded a cycle.
@@ -46,13 +46,13 @@ class Amp(NamedTuple):
 
     @property
     def ins(self) -> int:
-        """Input channels of a block: 16 fp16 or 8 fp32."""
+        """Input channels of a block: 32 fp8, 16 fp16 or 8 fp32."""
         return DEPTH * self.vector
 
     @property
     def vector(self) -> int:
         """Elements of 8 B."""
-        return 4 if self.dtype == "f16" else 2
+        return {"f8": 8, "f16": 4}.get(self.dtype, 2)
 
     @property
     def outs(self) -> int:
@@ -70,6 +70,8 @@ def amp_of(target: Any, dtype: str, partials: str) -> Amp:
     if dtype == "f16":
         half = partials == "f16"
         units = target.fp16_in_fp16_out_conv_units if half else target.fp16_in_fp32_out_conv_units
+    elif dtype == "f8":
+        units = target.fp8_in_fp16_out_conv_units
     else:
         units = target.fp32_in_fp32_out_conv_units
     return Amp(dtype, partials, int(units), int(target.weight_load_bytes_per_cycle), int(target.workers))
@@ -94,6 +96,8 @@ def amp_1x1(rows: Any, ic: Any, oc: Any, groups: Any, amp: Amp) -> Ints:
     most, least = ceil_div(rows, amp.workers), rows // amp.workers
 
     def worker(r: Ints, zero: bool) -> Ints:
+        if amp.dtype == "f8":
+            return 17 + _points(r, (4, 18, 23), 27, 4) - (5 if zero else 0)
         if half:
             return _points(r, (21, 32, 41), 37, 4) - 7 + (0 if zero else 1)
         base = _points(r, (24, 47, 46), 46, 8)
@@ -102,6 +106,11 @@ def amp_1x1(rows: Any, ic: Any, oc: Any, groups: Any, amp: Amp) -> Ints:
     inner = {z: np.maximum(amp.workers * worker(most, z), amp.workers * worker(least, z) + 14) for z in (True, False)}
     ig, og = ceil_div(np.asarray(ic, np.int64), amp.ins), ceil_div(np.asarray(oc, np.int64), amp.units)
     groups = np.asarray(groups, np.int64)
+    if amp.dtype == "f8":
+        # poplibs' vertex for quarters has other loops: input channels inside, one pass for each block of outputs.
+        w, load = amp.workers, amp.weight_load
+        passes = 20 * w + 11 + load + inner[True] + (ig - 1) * (17 * w + 6 + load + inner[False])
+        return 46 + groups * (2 * w + 9 + og * (6 * w + 10 + passes))
     first = 50 + amp.workers * (7 + (3 if half else 0) * (ig * groups - 1))
     later = (ig - 1) * (15 + og * (19 + 6 + amp.weight_load + inner[False]))
     return first + groups * (13 + later + 11 + og * (18 + 7 + amp.weight_load + inner[True]))
@@ -134,6 +143,8 @@ def amp_nx1(rows: Any, length: Any, taps: tuple[Any, Any, Any], ic: Any, oc: Any
     outer, height, last = (np.asarray(t, np.int64) for t in taps)
     og = ceil_div(np.asarray(oc, np.int64), amp.units)
     zeroing = fill_cycles(rows * length * oc * groups, amp)
+    if amp.dtype == "f8":
+        return _quarter_nx1(rows, length, (outer, height, last), ic, og, groups, amp) + zeroing
     mine, length = _row_share(rows, length, amp.workers)
     one = _points(length, (17, 29, 33), 34, 4) if amp.dtype == "f16" else _points(length, (17, 33, 44), 45, 8)
     worker = 17 + mine * (3 + one) - 9
@@ -144,6 +155,30 @@ def amp_nx1(rows: Any, length: Any, taps: tuple[Any, Any, Any], ic: Any, oc: Any
         ig, steps = ceil_div(np.asarray(ic, np.int64), amp.ins // high), outer * ceil_div(height, high)
         inner = steps * (14 + last * (12 + load + head + 3 + amp.workers * worker))
         cycles = 109 + 110 + groups * (16 + ig * (14 + og * (14 + inner))) + zeroing
+        found = cycles if found is None else np.minimum(found, np.where((height > 1) | (high == 1), cycles, found))
+    assert found is not None
+    return found
+
+
+def _quarter_nx1(
+    rows: Ints, length: Ints, taps: tuple[Ints, Ints, Ints], ic: Any, og: Ints, groups: Ints, amp: Amp
+) -> Ints:
+    """The nx1 vertex for quarters, without the zeroing of its partial sums; `og`: blocks of output channels.
+
+    Source: poplibs poplin/PerformanceEstimation.hpp, getConvPartialnx1*Quarter. Its text counts the load of weights
+    twice for a row of taps; here it counts once for each tap, as the vertex loads them.
+    """
+    outer, height, last = taps
+    workers = amp.workers
+    mine, part = _row_share(rows, length, workers)
+    one = 22 + _points(part, (0, 17, 22), 29, 4)
+    each = np.maximum(workers * (18 + mine * one), workers * (18 + rows // workers * one) + 9)
+    found: Ints | None = None
+    for high in _HEAD:
+        load = amp.units * DEPTH if high == 4 else amp.weight_load
+        ig, steps = ceil_div(np.asarray(ic, np.int64), amp.ins // high), outer * ceil_div(height, high)
+        inner = workers * 5 + 3 + workers * 15 + 13 + load + each + (last - 1) * (workers * 13 + 8 + load + each)
+        cycles = 83 + groups * (workers * 5 + 7 + og * (workers * 8 + 10 + ig * (workers * 8 + 13 + steps * inner)))
         found = cycles if found is None else np.minimum(found, np.where((height > 1) | (high == 1), cycles, found))
     assert found is not None
     return found

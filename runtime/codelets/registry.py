@@ -27,6 +27,7 @@ from ipu_runtime.codelets import (
     elementwise_model,
     fifo_model,
     gather_model,
+    quarter_model,
     random_model,
     reduce_model,
     sort_model,
@@ -54,7 +55,9 @@ from ipu_runtime.program import GroupView
     FIFO,
     CONTROL,
     COLLECTIVE,
-) = range(18)
+    QUARTER_CAST,
+    QUARTER_PRODUCT,
+) = range(20)
 
 MODELS: tuple[CodeletModel, ...] = (
     copy_model.Copy(),
@@ -75,10 +78,14 @@ MODELS: tuple[CodeletModel, ...] = (
     fifo_model.Fifo(),
     control_model.Control(),
     collective_model.Collective(),
+    quarter_model.QuarterCast(),
+    quarter_model.QuarterProduct(),
 )
 
 
-ROUNDS = frozenset({MAP, REDUCE, VARIADIC, DOT, CONV, WINDOW, SELECT_SCATTER, SCATTER, COLLECTIVE})
+ROUNDS = frozenset(
+    {MAP, REDUCE, VARIADIC, DOT, CONV, WINDOW, SELECT_SCATTER, SCATTER, COLLECTIVE, QUARTER_CAST, QUARTER_PRODUCT}
+)
 """Codelets whose fp16 results are rounded; all others copy bits, or compare."""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.amp_model import METHODS
-from ipu_runtime.codelets.model import Ints
+from ipu_runtime.codelets.model import Ints, product
 from ipu_runtime.opcodes import ARITY, DTYPES, OPS
 from ipu_runtime.program import (
     BRANCH,
@@ -305,7 +305,29 @@ def _sort(g: GroupView) -> None:
     _positive(g.col(1), g.col(2))
 
 
+def _quarter_cast(g: GroupView) -> None:
+    _counts(g, 2, 5)
+    need(g.params[0] in (0, 1) and g.params[1] in (0, 1), "a cast of quarters")
+    _positive(g.col(1))
+
+
+def _quarter_product(g: GroupView) -> None:
+    need(len(g.params) >= 1, "a product's parameters")
+    nd = _rank(int(g.params[0]), 3, 0)
+    _counts(g, 2 + 4 * nd, 10 + 4 * nd)
+    need(int(g.params[-1]) == METHODS.index("amp"), "a product's method")
+    for d in range(nd):
+        window = g.params[1 + 4 * d : 4 + 4 * d]
+        need((window >= 1).all() and g.params[4 + 4 * d] in (0, 1), "a convolution's window")
+        need((window <= MAX_EXTENT).all(), "a convolution's window")
+        _positive(*(g.col(5 + 4 * d + i) for i in range(3)))
+    outs, taps = ([g.col(c + 4 * d) for d in range(nd)] for c in (6, 7))
+    # The vertex keeps a place for each output and tap.
+    need((product(outs + taps, g.rows) <= MAX_EXTENT).all(), "a convolution's taps")
+    _positive(*(g.col(i) for i in range(1, 5)))
+
+
 SHAPES = (
     _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next, _dynamic,
-    _branch, _sort, _fifo, _control, _collective,
+    _branch, _sort, _fifo, _control, _collective, _quarter_cast, _quarter_product,
 )  # fmt: skip

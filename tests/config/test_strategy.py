@@ -48,7 +48,7 @@ def test_without_a_system_it_is_a_gc200():
 def test_models_and_functions_are_compiled_for_the_system():
     configure("ipu21", 16, 0.3)
     strategy = IPUStrategy(options={"seed": 5})
-    assert strategy.target == Target("c600", tiles=16, clock_hz=1.5e9)
+    assert strategy.target == Target("c600", tiles=16, clock_hz=1.5e9, fp8_in_fp16_out_conv_units=16)
     model = small(strategy)
     model.fit(X, Y, batch_size=4, verbose=0)
     trained = ipu.executable(model)

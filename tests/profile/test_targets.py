@@ -12,7 +12,7 @@ from ipu_runtime.opcodes import DTYPE_NUMBER, OPS
 from ipu_runtime.program import COMPUTE, EXCHANGE, STREAM_IN, GroupView
 from tests.profile.programs import copies, exp_vertices, program_of, retimed, run_of, vertices, zeros
 
-BASE = Target("base", tiles=4, bytes_per_tile=1 << 22)
+BASE = Target("base", tiles=4, bytes_per_tile=1 << 22, fp8_in_fp16_out_conv_units=16)
 F32, F16 = DTYPE_NUMBER["f32"], DTYPE_NUMBER["f16"]
 
 
@@ -35,6 +35,8 @@ STEPS = {
     "half": (COMPUTE, [dot(F16, F16)]),
     "mixed": (COMPUTE, [dot(F16, F32)]),
     "float": (COMPUTE, [dot(F32, F32)]),
+    # 64 rows of one block of [32, 16]: 46 + 21 + 46 + 131 + 64 + 6 x (17 + 27 + 4 x 8 - 5).
+    "quarter": (COMPUTE, [(registry.QUARTER_PRODUCT, [0, 0], [[0], [1], [64], [32], [16], *[[0]] * 5])]),
     "exp": (COMPUTE, [exp_vertices([0], [1200])]),
 }
 
@@ -50,10 +52,12 @@ CHANGES = {
     "host_fixed_cycles": (700, {"stream": 100}),
     "clock_hz": (2.65e9, {"stream": 75_715 - 37_858}),
     # A unit's weights are 32 B: 512 or 256 B at 16 B a cycle.
-    "weight_load_bytes_per_cycle": (16, {"half": 32 - 64, "mixed": 2 * (16 - 32), "float": 32 - 64}),
+    "weight_load_bytes_per_cycle": (16, {"half": 32 - 64, "mixed": 2 * (16 - 32), "float": 32 - 64,
+                                         "quarter": 32 - 64}),
     # 16 columns on 8 units are two passes, on 16 one. A pass: 18 + 7 + its weights + its rows.
     "fp16_in_fp16_out_conv_units": (8, {"half": 2 * (25 + 32 + 372) - (25 + 64 + 372)}),
     "fp16_in_fp32_out_conv_units": (16, {"mixed": (25 + 64 + 372) - 2 * (25 + 32 + 372)}),
+    "fp8_in_fp16_out_conv_units": (8, {"quarter": 2 * (46 + 131 + 32 + 426) - (46 + 131 + 64 + 426)}),
     "fp32_in_fp32_out_conv_units": (8, {"float": 2 * (25 + 32 + 1200) - (25 + 64 + 1200)}),
     # 64 rows are 22 or 21 for each of 3: 37 + 4 x 19 - 7 = 106; fp32 zeroing 46 + 8 x 19 + 2 + 8 x 22 = 376. The
     # vertex's own 6 x 7 is 3 x 7. exp of 400 a worker: 200 loops of 6.
@@ -61,6 +65,8 @@ CHANGES = {
         "half": 3 * 7 + max(3 * 106, 3 * 102 + 14) - (42 + 372),
         "mixed": 3 * 7 + 2 * max(3 * 106, 3 * 102 + 14) - (42 + 2 * 372),
         "float": 3 * 7 + max(3 * 376, 3 * 360 + 14) - (42 + 1200),
+        # The supervisor's loops take 2 w + 9, 6 w + 10 and 20 w + 11; 22 or 21 rows: 115 or 111 cycles.
+        "quarter": (15 + 28 + 71 + max(3 * 115, 3 * 111 + 14)) - (21 + 46 + 131 + 426),
         "exp": 3 * (33 + 200 * 6) - 6 * (33 + 100 * 6),
     }),
     # What costs no cycles of a program that is there already.

@@ -25,6 +25,7 @@ from ipu_keras.compiler.lower.movement import (
     lower_slice,
     lower_transpose,
 )
+from ipu_keras.compiler.lower.quarter import lower_cast
 from ipu_keras.compiler.lower.queue import lower_dequeue, lower_enqueue
 from ipu_keras.compiler.lower.random import check_rng, lower_rng
 from ipu_keras.compiler.lower.reduce import check_reduce, lower_reduce
@@ -44,6 +45,10 @@ OWN: dict[str, Callable[[Context, Node], None]] = {
     "link": lower_link,
     "dequeue": lower_dequeue,
     "enqueue": lower_enqueue,
+    "to-quarter": lower_cast,
+    "from-quarter": lower_cast,
+    "quarter-dot": lower_dot,
+    "quarter-convolution": lower_convolution,
 }
 """Operations of the compiler's own, which no module holds: they come from `compiler.parallel` and from custom calls."""
 

@@ -17,7 +17,9 @@ Extra = TypeVar("Extra")
 
 
 def partials_of(ctx: Context, node: Node, dtype: str) -> str:
-    """The dtype of a product's partial sums: fp16 only for fp16 and where a scope or the options say so."""
+    """The dtype of a product's partial sums: fp16 of quarters, and of fp16 where a scope or the options say so."""
+    if dtype == "f8":
+        return "f16"
     if dtype not in ("f16", "f32"):
         return "s32"
     option = "matmul_partials" if node.op == "dot" else "convolution_partials"

@@ -12,6 +12,7 @@ from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.dot import finish, inner_is
 from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
+from ipu_keras.compiler.lower.quarter import emit_product
 from ipu_keras.compiler.plan.product import Plan, Product, grains, plans
 from ipu_keras.graph.ir import Node
 from ipu_runtime.codelets import registry
@@ -43,7 +44,8 @@ def halo(outs: Cut, taps: Cut, size: int, window: tuple[Any, ...]) -> tuple[Cut,
 
 def lower_convolution(ctx: Context, node: Node) -> None:
     """Plan, gather inputs with their halo and weights, convolve, reduce partial sums."""
-    x, w = node.inputs
+    x, w, *metadata = node.inputs
+    dtype = "f8" if metadata else x.dtype
     lhs, rhs, out = node.attrs["lhs"], node.attrs["rhs"], node.attrs["out"]
     feature_groups, batch_groups = node.attrs["groups"], node.attrs["batch_groups"]
     groups = feature_groups * batch_groups
@@ -61,13 +63,14 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     for i in range(nd):
         size[("s", i)], size[("k", i)] = x.shape[lhs[2 + i]], w.shape[rhs[2 + i]]
         size[("o", i)] = node.out.shape[out[2 + i]]
-    # Gradients of weights convolve over the batch: there "b" is the innermost dimension, and stays it.
-    swapped = inner_is(ctx, x, (lhs[0],))
-    sums = partials_of(ctx, node, x.dtype)
+    # Gradients of weights convolve over the batch: there "b" is the innermost dimension, and stays it. (Quarters have
+    # no gradients.)
+    swapped = inner_is(ctx, x, (lhs[0],)) and not metadata
+    sums = partials_of(ctx, node, dtype)
     ins, outs, taps = (tuple(size[n] for n in names) for names in (s_names, o_names, k_names))
     plain = all(w[1] <= 2 and w[5] == 1 and not w[6] for w in window)
     product = Product(
-        x.dtype, sums, groups, size["b"], size["c"], size["n"], ins, outs, taps, plain, batch_last=swapped
+        dtype, sums, groups, size["b"], size["c"], size["n"], ins, outs, taps, plain, batch_last=swapped
     )  # fmt: skip
 
     def names_of(dims: tuple[int, ...], first: Name, second: Name, rest: list[Name], grouped: int) -> list[Name]:
@@ -97,8 +100,9 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     partial, depth = grid.partial(["c", *k_names], y_dims, [size[d] for d in y_dims], [*head, *y_order])
     var = ctx.var(partial, 2 if sums == "f16" else 4)
     flat = grid.flat
-    columns: list[Any] = [flat, *(grid.extent([name]) for name in ("g", "b", "c", "n"))]
-    params = [nd, DTYPE_NUMBER[x.dtype], int(swapped)]
+    sizes = [grid.extent([name]) for name in ("g", "b", "c", "n")]
+    columns: list[Any] = []
+    params: list[int] = []
     for i in range(nd):
         start, stop = others[("s", i)][1]
         by = [("o", i), ("k", i)]
@@ -106,9 +110,12 @@ def lower_convolution(ctx: Context, node: Node) -> None:
         columns.append(grid.spread(by, firsts[i]))
         _, stride, _, _, w_dilation, b_dilation, reversed_ = window[i]
         params += [stride, w_dilation, b_dilation, int(reversed_)]
-    params += [METHODS.index(plan.method), DTYPE_NUMBER[sums]]
-    columns += [Offset(xx.var, flat), Offset(ww.var, flat), Offset(var, flat)]
-    ctx.compute([RawGroup(registry.CONV, len(flat), params, columns)], [xx.var, ww.var], [var])
+    if metadata:
+        emit_product(ctx, flat, sizes, columns, params, plan.method, [xx.var, ww.var], metadata, var)
+    else:
+        params = [nd, DTYPE_NUMBER[dtype], int(swapped), *params, METHODS.index(plan.method), DTYPE_NUMBER[sums]]
+        columns = [flat, *sizes, *columns, Offset(xx.var, flat), Offset(ww.var, flat), Offset(var, flat)]
+        ctx.compute([RawGroup(registry.CONV, len(flat), params, columns)], [xx.var, ww.var], [var])
     ctx.located[node.out] = finish(ctx, Located(var, partial), depth, sums, node.out)
 
 

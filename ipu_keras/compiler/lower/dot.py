@@ -12,6 +12,7 @@ from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import emit_map
 from ipu_keras.compiler.lower.named import Grid, Name
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
+from ipu_keras.compiler.lower.quarter import emit_product
 from ipu_keras.compiler.lower.reduce import combine_partials
 from ipu_keras.compiler.plan.product import Plan, Product, grains, plans
 from ipu_keras.compiler.plan.splits import spread_parts
@@ -53,7 +54,8 @@ class _Form(NamedTuple):
 
 def lower_dot(ctx: Context, node: Node) -> None:
     """Plan, gather, multiply, reduce."""
-    a, b = node.inputs
+    a, b, *metadata = node.inputs
+    dtype = "f8" if metadata else a.dtype
     (ca, cb), (ba, bb) = node.attrs["contract"], node.attrs["batch"]
     fa = tuple(d for d in range(len(a.shape)) if d not in ca and d not in ba)
     fb = tuple(d for d in range(len(b.shape)) if d not in cb and d not in bb)
@@ -67,18 +69,18 @@ def lower_dot(ctx: Context, node: Node) -> None:
     size: dict[Name, int] = {n: a.shape[d] for d, n in name_a.items()}
     size.update({n: b.shape[d] for d, n in name_b.items()})
     sizes = {kind: tuple(size[n] for n in ns) for kind, ns in names.items()}
-    sums = partials_of(ctx, node, a.dtype)
+    sums = partials_of(ctx, node, dtype)
     count = {kind: math.prod(each) for kind, each in sizes.items()}
     side_a, side_b = (
         _Side(v, by_dim, inner_is(ctx, v, c) if ctx.find(v) is not None else None)
         for v, by_dim, c in ((a, name_a, ca), (b, name_b, cb))
     )
-    plain = Product(a.dtype, sums, count["b"], 1, count["k"], count["n"], (count["m"],), (count["m"],), (1,))
+    plain = Product(dtype, sums, count["b"], 1, count["k"], count["n"], (count["m"],), (count["m"],), (1,))
     other = replace(plain, oc=count["m"], ins=(count["n"],), outs=(count["n"],))
     forms = []
     for kind, rows, weights, product in (("m", side_a, side_b, plain), ("n", side_b, side_a, other)):
-        # The rows want their channels innermost, the weights their outputs.
-        turned = (rows.summed_inner is False, weights.summed_inner is True)
+        # The rows want their channels innermost, the weights their outputs; of quarters they are brought so.
+        turned = (rows.summed_inner is False and not metadata, weights.summed_inner is True and not metadata)
         forms.append(_Form(rows, weights, kind, replace(product, turned=turned)))
     proportion = ctx.options["available_memory_proportion"]
     options = []
@@ -93,6 +95,12 @@ def lower_dot(ctx: Context, node: Node) -> None:
     dims = [*bs, *names["m"], *names["n"]]
     partial, depth = grid.partial(ks, dims, [size[n] for n in dims], [*bs, *rs, *cs])
     var = ctx.var(partial, 2 if sums == "f16" else 4)
+    if metadata:
+        sizes_of = [grid.extent(each) for each in (bs, rs, ks, cs)]
+        in_order = metadata if form.row_kind == "m" else metadata[::-1]
+        emit_product(ctx, grid.flat, sizes_of, [], [], plan.method, [xa.var, xb.var], in_order, var)
+        ctx.located[node.out] = finish(ctx, Located(var, partial), depth, sums, node.out)
+        return
     flat = grid.flat
     columns: list[Any] = [flat, *(grid.extent(each) for each in (bs, rs, cs, ks))]
     columns += [Offset(xa.var, flat), Offset(xb.var, flat), Offset(var, flat)]

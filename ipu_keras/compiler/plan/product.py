@@ -23,6 +23,9 @@ from ipu_runtime.codelets.amp_model import amp_of, product_cycles, transpose_cyc
 from ipu_runtime.codelets.copy_model import rearrange_cycles
 from ipu_runtime.codelets.model import ceil_div
 
+AMP_DTYPES = ("f8", "f16", "f32")
+"""Dtypes of operands that the AMP takes; "f8" stands for the bytes of quarters."""
+
 MOST = 250_000
 """Combinations that are priced at most."""
 
@@ -110,7 +113,7 @@ class Plan:
 
 def grains(dtype: str, partials: str, target: Target) -> tuple[int, int]:
     """(output, input) channels of an AMP block: pieces are whole blocks. Source: hardware.md 1.1, 4."""
-    if dtype not in ("f16", "f32"):
+    if dtype not in AMP_DTYPES:
         return 1, 1
     amp = amp_of(target, dtype, partials)
     return amp.units, amp.ins
@@ -215,7 +218,7 @@ def _exchange(p: Product, x: _Blocks, size: int, target: Target) -> Ints:
 
 def _vertices(p: Product, x: _Blocks, target: Target) -> tuple[list[str], Ints, Ints]:
     """The methods that can do it; for each split the number of the cheapest, and its cycles with transposes."""
-    if p.dtype not in ("f16", "f32"):
+    if p.dtype not in AMP_DTYPES:
         none = np.zeros(x.groups.shape, np.int64)
         return ["vector"], none, x.groups * vector(x.rows * x.length, x.oc, x.ic, target.workers)
     amp, names = amp_of(target, p.dtype, p.partials), _methods(p)
@@ -251,7 +254,7 @@ def plans(p: Product, target: Target, proportion: float = 0.6, most: int = 6) ->
 
     Source: hardware.md 4 (poplibs poplin/ConvPlan.cpp, ConvModel.cpp).
     """
-    size = {"f16": 2, "f32": 4, "s8": 1, "u8": 1}.get(p.dtype, 4)
+    size = {"f16": 2, "f32": 4, "s8": 1, "u8": 1, "f8": 1}.get(p.dtype, 4)
     partial_size = 2 if p.partials == "f16" else 4
     x = _blocks(p, target)
     exchange = _exchange(p, x, size, target)
@@ -303,7 +306,9 @@ def _carry(nbytes: Ints, runs: Ints, per_byte: Any, size: int, target: Target) -
 
 
 def _methods(p: Product) -> list[str]:
-    """Methods that can do a product. Source: hardware.md 4."""
+    """Methods that can do a product. Source: hardware.md 4; of quarters the AMP is the only one that is modelled."""
+    if p.dtype == "f8":
+        return ["amp"]
     names, half, taps = ["amp", "hmac"], p.dtype == "f16", _count(p.taps)
     if half and p.plain and taps > 1 and not p.batch_last:
         names.append("slic")

@@ -4,6 +4,7 @@ from ipu_keras.keras.layers.capture import CaptureActivationGradients, CaptureUp
 from ipu_keras.keras.layers.ctc import CTCLoss
 from ipu_keras.keras.layers.dropout import Dropout
 from ipu_keras.keras.layers.embedding import Embedding
+from ipu_keras.keras.layers.f8 import ConvertFromF8, ConvertToF8, Dense
 from ipu_keras.keras.layers.gru import PopnnGRU
 from ipu_keras.keras.layers.lstm import PopnnLSTM
 from ipu_keras.keras.layers.marks import AssumeEqualAcrossReplicas, RecomputationCheckpoint
@@ -21,6 +22,9 @@ __all__ = [
     "CTCLoss",
     "CaptureActivationGradients",
     "CaptureUpstreamGradients",
+    "ConvertFromF8",
+    "ConvertToF8",
+    "Dense",
     "Dropout",
     "Embedding",
     "GRU",

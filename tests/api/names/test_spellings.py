@@ -47,7 +47,7 @@ SPELLINGS = [
         for where in ("", "ops.")
         for name in (
             "all_to_all_op.all_gather", "control_flow_ops.barrier", "cross_replica_ops.cross_replica_sum",
-            "embedding_ops.embedding_lookup", "grad_util_ops.capture_upstream_gradients",
+            "embedding_ops.embedding_lookup", "f8_ops.convert_to_f8", "grad_util_ops.capture_upstream_gradients",
             "image_ops.normalise_image", "internal_ops.remap", "math_ops.serialized_matmul", "nn_ops.gelu",
             "rand_ops.dropout", "reduce_scatter_op.reduce_scatter", "replication_ops.replication_index",
             "slicing_ops.sequence_slice", "statistics_ops.histogram", "within_replica_ops.all_reduce",
@@ -84,6 +84,8 @@ SPELLINGS = [
     ("from keras.ipu import PipelineStage", "PipelineStage", "keras.pipeline"),
     ("from keras.ipu.optimizers import ALSOptimizer", "ALSOptimizer", "keras.optimizers"),
     ("from ipu_tensorflow_addons.keras import layers", "layers.Embedding", "keras.layers"),
+    ("from tensorflow.python.ipu.ops.f8_ops import create_metadata, Format", "Format", "ops.f8_ops"),
+    ("from keras.ipu.layers import Dense, ConvertToF8", "ConvertToF8", "keras.layers"),
     ("from ipu_tensorflow_addons.keras import optimizers", "optimizers.AdamIpuOptimizer", "keras.optimizers"),
     ("from ipu_tensorflow_addons.keras.layers import LSTM", "LSTM", "keras.layers"),
 ]  # fmt: skip

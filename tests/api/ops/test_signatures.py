@@ -4,11 +4,13 @@ import inspect
 import re
 
 import pytest
+import tensorflow as tf
 
 from ipu_keras.keras import layers, optimizers
 from ipu_keras.ops import (
     control_flow_ops,
     embedding_ops,
+    f8_ops,
     functional_ops,
     grad_util_ops,
     image_ops,
@@ -51,6 +53,15 @@ SIGNATURES = [
     (statistics_ops, "fixed_width_bins(inputs, n_bins)"),
     (statistics_ops, "histogram_normalize(hist)"),
     (grad_util_ops, "capture_upstream_gradients(args, tag='')"),
+    (f8_ops, "create_metadata(fmt, scale=0)"),
+    (f8_ops, "QuarterTensor(data, metadata)"),
+    (f8_ops, "convert_to_f8(values, metadata, name=None)"),
+    (f8_ops, f"convert_from_f8(packed_input, dtype={tf.float16!r}, name=None)"),
+    (f8_ops, "f8_matmul(lhs, rhs, name='f8_matmul')"),
+    (f8_ops, "f8_conv_1d(inputs, filters, strides, padding, data_format='NWC')"),
+    (f8_ops, "f8_conv_2d(inputs, filters, strides, padding, data_format='NHWC')"),
+    (f8_ops, "f8_conv_3d(inputs, filters, strides, padding, data_format='NDHWC')"),
+    (layers, f"Dense(units, kernel_format={f8_ops.Format.F143!r}, kernel_scale=0, kernel_data_initializer=None)"),
     (layers, "Dropout(rate, noise_shape=None, seed=None)"),
     (
         layers,
