@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ipu_runtime.errors import ExecutableFormatError, IPUError, ProfileOnlyError, StrictModeError
+from ipu_runtime.errors import ExecutableFormatError, FloatingPointTrap, IPUError, ProfileOnlyError, StrictModeError
 
 __all__ = [
     "IPUError",
     "ExecutableFormatError",
     "StrictModeError",
+    "FloatingPointTrap",
     "ProfileOnlyError",
     "UnsupportedError",
     "UnknownTargetError",

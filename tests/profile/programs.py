@@ -39,7 +39,7 @@ def program_of(kind, groups, target):
     table, params, columns, data = [], [], [], []
     for codelet, numbers, cols in groups:
         rows = max(len(c) for c in cols)
-        table.append((codelet, rows, len(params), len(numbers), len(columns), len(cols)))
+        table.append((codelet, rows, len(params), len(numbers), len(columns), len(cols), 0))
         params += numbers
         for c in cols:
             columns.append((len(data), len(c)))
