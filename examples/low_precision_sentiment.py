@@ -7,7 +7,7 @@ stochastic rounding.
     python examples/low_precision_sentiment.py --quick    # a few steps of a smaller one
 
 Adam changes a weight by about 0.0001 a step here. From 0.25 on that is less than half of the distance to the next fp16
-number: rounded to nearest, the step is lost; rounded at random, it counts on average. Its own state is fp32 all the time.
+number: rounded to nearest, the step is lost; rounded at random, it counts on average. Adam's own state is always fp32.
 Each printed figure is measured in this run.
 """
 
@@ -24,6 +24,7 @@ import data
 import finetune_sentiment
 import keras
 import numpy as np
+import tensorflow as tf
 
 import ipu_keras as ipu
 from ipu_keras.config import IPUConfig, StochasticRoundingBehaviour
@@ -32,6 +33,14 @@ keras_hub = data.keras_hub()
 
 BATCH, LENGTH, LOSS_SCALE = 40, 48, 128.0
 LEARNING_RATE = 1e-4
+
+
+class Adam(ipu.keras.optimizers.AdamIpuOptimizer):
+    """With the rows' gradients that Keras's embeddings give, which the IPU API's optimizers want as whole arrays."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """Updates the weights."""
+        super().apply([tf.convert_to_tensor(g) for g in grads], trainable_variables)
 
 
 def classifier(sentences: list[str], layers: int, width: int) -> Any:
@@ -51,9 +60,7 @@ def classifier(sentences: list[str], layers: int, width: int) -> Any:
     preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=LENGTH)
     model = keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor)
     # Small gradients would vanish in fp16: the loss is scaled, and the optimizer takes that out again.
-    optimizer = ipu.keras.optimizers.AdamIpuOptimizer(
-        LEARNING_RATE, m_dtype="float32", v_dtype="float32", loss_scale_factor=LOSS_SCALE
-    )
+    optimizer = Adam(LEARNING_RATE, m_dtype="float32", v_dtype="float32", loss_scale_factor=LOSS_SCALE)
     model.compile(
         optimizer,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -83,13 +90,13 @@ def trained(policy: str, rounding: StochasticRoundingBehaviour, train: Any, test
     start = time.perf_counter()
     with ipu.IPUStrategy().scope():
         model = classifier(train[0], *((1, 32) if options.quick else (2, 64)))
-    before = [np.array(v) for v in model.trainable_variables]
+    before = [v.numpy() for v in model.trainable_variables]
     model.fit(
         *train, batch_size=BATCH, epochs=1 if options.quick else options.epochs, verbose=0 if options.quick else 2
     )
     results = model.evaluate(*test, batch_size=BATCH, verbose=0, return_dict=True)
     results["moved"] = np.mean(
-        [np.mean(np.array(v) != b) for v, b in zip(model.trainable_variables, before, strict=True)]
+        [np.mean(v.numpy() != b) for v, b in zip(model.trainable_variables, before, strict=True)]
     )
     results["cycles"] = ipu.executable(model).profile().cycles
     results["time"] = time.perf_counter() - start

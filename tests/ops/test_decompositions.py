@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.harness import check, run_both
+from tests.ops.hlo_text import same
 
 RNG = np.random.default_rng(5)
 
@@ -168,3 +169,23 @@ def test_reduced_precision_has_the_bits_of_xla(exponent: int, mantissa: int) -> 
     (ours,) = hlo.compile(module).run(x)
     np.testing.assert_array_equal(ours.view(np.uint32) & 0x7FFFFFFF, np.asarray(f(x)).view(np.uint32) & 0x7FFFFFFF)
     np.testing.assert_array_equal(np.signbit(ours), np.signbit(np.asarray(f(x))))
+
+
+@pytest.mark.parametrize("dtype", ["u8", "u16"])
+@pytest.mark.parametrize(("algorithm", "words"), [("rng_philox", 3), ("rng_philox", 2), ("rng_three_fry", 2)])
+@pytest.mark.parametrize("shape", ["5", "33,7", ""])
+def test_narrow_random_bits_are_those_of_xla(dtype: str, algorithm: str, words: int, shape: str) -> None:
+    state = np.arange(3, 3 + words, dtype=np.uint64) * np.uint64(0x123456789ABCDEF)
+    same(
+        f"""p0 = u64[{words}] parameter(0)
+        ROOT made = (u64[{words}], {dtype}[{shape}]) rng-bit-generator(p0), algorithm={algorithm}""",
+        state,
+    )
+
+
+def test_dropout_of_fp16_draws_the_masks_of_xla() -> None:
+    ours, theirs = run_both(
+        lambda x: tf.nn.experimental.stateless_dropout(x, 0.4, seed=[5, -6]), np.ones((40, 9), np.float16)
+    )
+    np.testing.assert_array_equal(ours[0], theirs[0])
+    assert 0.3 < (ours[0] == 0).mean() < 0.5

@@ -13,6 +13,7 @@ from ipu_keras.compiler.passes.norm import rewrite_gradient, rewrite_inference, 
 from ipu_keras.compiler.passes.numbers import (
     rewrite_bitcast,
     rewrite_reduce_precision,
+    rewrite_narrow_bits,
     rewrite_short_philox,
     rewrite_threefry,
 )
@@ -102,7 +103,7 @@ RULES: dict[str, list[Rule]] = {
     "reduce": [rewrite_reduce],
     "reduce-precision": [rewrite_reduce_precision],
     "reduce-window": [rewrite_reduce_window],
-    "rng-bit-generator": [rewrite_threefry, rewrite_short_philox],
+    "rng-bit-generator": [rewrite_narrow_bits, rewrite_threefry, rewrite_short_philox],
     "topk": [rewrite_topk],
     "triangular-solve": [rewrite_triangular_solve],
     "gather": [rewrite_gather],

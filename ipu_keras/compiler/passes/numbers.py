@@ -118,3 +118,14 @@ def rewrite_short_philox(b: Builder, node: Node) -> list[Value] | None:
     types = [((3,), "u64"), *((v.shape, v.dtype) for v in node.results[1:])]
     new_state, bits = b.add_node(Node(node.op, [long], types, node.attrs, node.where, node.name))
     return [ops.slice(new_state, 0, 0, 2), bits]
+
+
+def rewrite_narrow_bits(b: Builder, node: Node) -> list[Value] | None:
+    """Random bits of 8 or 16 are the low ones of 32, as XLA makes them: dropout of fp16 asks for such."""
+    bits = node.results[-1]
+    if bits.itemsize >= 4:
+        return None
+    types = [*((v.shape, v.dtype) for v in node.results[:-1]), (bits.shape, "u32")]
+    *state, wide = b.add_node(Node(node.op, node.inputs, types, node.attrs, node.where, node.name))
+    ops = Ops(b, node.where)
+    return [*state, ops.bits(ops.convert(wide, "u16" if bits.itemsize == 2 else "u8"), bits.dtype)]
