@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import memory, networks, pipelines
+from benchmarks import low_precision, memory, networks, pipelines
 from benchmarks.measure import Figures, figures, training
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -193,4 +193,5 @@ CASES: dict[str, Callable[[int], Figures]] = {
     "supersteps": supersteps,
     **networks.CASES,
     **pipelines.CASES,
+    **low_precision.CASES,
 }

@@ -78,26 +78,35 @@ static inline uint16_t half_at_random(float x, uint32_t random)
 
 #define FP_BLOCK 256
 
-/* The same for a block of `m`. Most blocks have neither numbers that become subnormal nor any that may overflow. */
+/* The same where |x| is zero or in the range of normal numbers, and no overflow; else `rare` is set. */
+static inline uint16_t usual_at_random(float x, uint32_t random, uint32_t *rare)
+{
+    uint32_t u = bits32(x) & 0x7fffffffu, sum = u + (random & 0x1fffu);
+    *rare |= (uint32_t)(u - 1 < 0x387fffffu) | (uint32_t)(sum >= 0x47800000u);
+    return (uint16_t)((((sum - (112u << 23)) >> 13) & -(uint32_t)(u != 0)) | ((bits32(x) >> 16) & 0x8000u));
+}
+/* The same for a block of `m`: one draw serves numbers i and i + m / 2. */
 static inline void block_at_random(int m, uint16_t *y, const float *x, vec_fp *fp)
 {
     const uint32_t low = (uint32_t)fp->key, high = (uint32_t)(fp->key >> 32), drawn = fp->drawn;
-    const int half = (m + 1) / 2; /* one draw for two numbers */
-    uint32_t random[FP_BLOCK], rare = 0;
+    const int half = m / 2;
+    uint32_t rare = 0;
     IVDEP for (int i = 0; i < half; i++)
     {
-        random[i] = draw(drawn + (uint32_t)i, low, high);
-        random[i + half] = random[i] >> 16;
-    }
-    fp->drawn = drawn + (uint32_t)half;
-    IVDEP for (int i = 0; i < m; i++)
-    {
-        uint32_t u = bits32(x[i]) & 0x7fffffffu, sum = u + (random[i] & 0x1fffu);
-        rare |= (uint32_t)(u - 1 < 0x387fffffu) | (uint32_t)(sum >= 0x47800000u);
-        y[i] = (uint16_t)((((sum - (112u << 23)) >> 13) & -(uint32_t)(u != 0)) | ((bits32(x[i]) >> 16) & 0x8000u));
+        uint32_t random = draw(drawn + (uint32_t)i, low, high);
+        y[i] = usual_at_random(x[i], random, &rare);
+        y[i + half] = usual_at_random(x[i + half], random >> 16, &rare);
     }
     if (rare)
-        IVDEP for (int i = 0; i < m; i++) y[i] = half_at_random(x[i], random[i]);
+        IVDEP for (int i = 0; i < half; i++)
+        {
+            uint32_t random = draw(drawn + (uint32_t)i, low, high);
+            y[i] = half_at_random(x[i], random);
+            y[i + half] = half_at_random(x[i + half], random >> 16);
+        }
+    if (m & 1)
+        y[m - 1] = half_at_random(x[m - 1], draw(drawn + (uint32_t)half, low, high));
+    fp->drawn = drawn + (uint32_t)(m + 1) / 2;
 }
 /* As `fp` says. A number that is infinite already has not overflowed. */
 static void f16_rounded(long n, uint16_t *out, const float *a, vec_fp *fp)
