@@ -11,6 +11,7 @@ from ipu_runtime.codelets.gather cimport prepare_scatter, run_gather, run_scatte
 from ipu_runtime.codelets.random cimport run_philox, run_philox_next
 from ipu_runtime.codelets.reduce cimport free_variadic, prepare_reduce, prepare_variadic, run_reduce, run_variadic
 from ipu_runtime.codelets.sort cimport free_sort, prepare_sort, run_sort
+from ipu_runtime.codelets.sparse cimport prepare_sparse, run_sparse
 from ipu_runtime.codelets.window cimport (prepare_select_scatter, prepare_window, run_select_scatter, run_window)
 from ipu_runtime.core cimport Group
 
@@ -33,6 +34,7 @@ FUNCTIONS[14] = <void *>run_sort
 FUNCTIONS[15] = <void *>run_fifo
 FUNCTIONS[16] = NULL
 FUNCTIONS[17] = NULL
+FUNCTIONS[18] = <void *>run_sparse
 
 
 cdef bint prepare(Group *g) except? 0:
@@ -58,6 +60,8 @@ cdef bint prepare(Group *g) except? 0:
         aux = prepare_sort(g)
     elif g.codelet == 17:
         aux = prepare_collective(g)
+    elif g.codelet == 18:
+        aux = prepare_sparse(g)
     g.aux = aux
     return aux != NULL
 

@@ -30,6 +30,7 @@ from ipu_runtime.codelets import (
     random_model,
     reduce_model,
     sort_model,
+    sparse_model,
     window_model,
 )
 from ipu_runtime.codelets.model import CodeletModel, Ints
@@ -54,7 +55,8 @@ from ipu_runtime.program import GroupView
     FIFO,
     CONTROL,
     COLLECTIVE,
-) = range(18)
+    SPARSE,
+) = range(19)
 
 MODELS: tuple[CodeletModel, ...] = (
     copy_model.Copy(),
@@ -75,6 +77,7 @@ MODELS: tuple[CodeletModel, ...] = (
     fifo_model.Fifo(),
     control_model.Control(),
     collective_model.Collective(),
+    sparse_model.Sparse(),
 )
 
 

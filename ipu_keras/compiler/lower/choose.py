@@ -19,7 +19,7 @@ def partials_of(ctx: Context, node: Node, dtype: str) -> str:
     """The dtype of a product's partial sums: fp16 only for fp16 and where the options say so."""
     if dtype not in ("f16", "f32"):
         return "s32"
-    option = "matmul_partials" if node.op == "dot" else "convolution_partials"
+    option = "matmul_partials" if node.op in ("dot", "sparse-dot") else "convolution_partials"
     return "f16" if dtype == "f16" and ctx.options[option] == "half" else "f32"
 
 
