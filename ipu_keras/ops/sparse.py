@@ -141,7 +141,7 @@ def pattern_from_mask(mask: Any, block_size: int = 16) -> BlockPattern:
     if mask.ndim != 2:
         raise ArgumentError(f"pattern_from_mask: the mask must have a shape [rows, columns]; it has {mask.shape}.")
     _check_matrix("pattern_from_mask", mask.shape, block_size)
-    return _of_blocks(_blocks(mask != 0, block_size).any((2, 3)), block_size)
+    return _of_blocks(np.asarray(_blocks(mask != 0, block_size).any((2, 3))), block_size)
 
 
 def random_pattern(shape: tuple[int, int], block_size: int, density: float, seed: int = 0) -> BlockPattern:

@@ -78,7 +78,9 @@ def _zeroing(partials: str, block: int, n: Ints, outs: Ints, target: Any) -> Int
     return target.workers * (12 + ceil_div(words, target.workers))
 
 
-def _element_product(static: bool, transposed: bool, dtype: str, blocks: Ints, n: Ints, outs: Ints, target: Any) -> Ints:
+def _element_product(
+    static: bool, transposed: bool, dtype: str, blocks: Ints, n: Ints, outs: Ints, target: Any
+) -> Ints:
     """Forward and transposed products of single elements: workers share the output rows."""
     workers = target.workers
     rows = ceil_div(np.minimum(outs, blocks), workers)
@@ -118,18 +120,18 @@ def _sampled(dtype: str, partials: str, block: int, blocks: Ints, n: Ints, outs:
     rows, each = ceil_div(np.minimum(outs, blocks), workers), ceil_div(blocks, workers)
     head = 37 + 38 + 26
     if block == 1:
-        over = 11 + n // 4 + 3 * (n % 4 >= 2) + 4 * (n % 2) if half else 9 + n // 2 + n % 2
+        element = 11 + n // 4 + 3 * (n % 4 >= 2) + 4 * (n % 2) if half else 9 + n // 2 + n % 2
         full, part = n == (8 if half else 4), n == (4 if half else 2)
         starts = np.select([full, part], [28, 30], 33 if half else 32)
-        row = np.select([full, part], [10, 9] if half else [8, 6], 6 if half else 7)
-        return head + workers * (starts + rows * row + each * np.select([full, part], [5, 4], over))
-    start, row, over, one = {
+        lines = np.select([full, part], [10, 9] if half else [8, 6], 6 if half else 7)
+        return head + workers * (starts + rows * lines + each * np.select([full, part], [5, 4], element))
+    first, row, over, one = {
         4: (26, 9, 33 if partials == "f32" else 29, 6) if half else (27, 9, 45, 12),
         8: (26, 9, 113, 24) if half else (24, 7, 208, 48),
         # In fp32 there is no vertex for 16: as four blocks of 8 [unvalidated].
         16: (27, 9, 505 if partials == "f32" else 441, 96) if half else (24, 7, 4 * 208, 4 * 48),
     }[block]
-    vector = head + workers * (start + rows * row + each * (over + one * n))
+    vector = head + workers * (first + rows * row + each * (over + one * n))
     if block == 16 and not half:
         return vector
     load = {4: 54, 8: 114, 16: 234}[block]
@@ -139,8 +141,8 @@ def _sampled(dtype: str, partials: str, block: int, blocks: Ints, n: Ints, outs:
         16: (10, 33, 4),
     }[block]
     deep = np.maximum(ceil_div(n, 16 if half else 8), 1)
-    lines = np.minimum(outs, blocks)
-    supervisor = 23 + 8 * (lines - 1) + 22 * lines + blocks * (10 + 15 + 4 * (deep - 1) + deep * (8 + load))
+    held = np.minimum(outs, blocks)
+    supervisor = 23 + 8 * (held - 1) + 22 * held + blocks * (10 + 15 + 4 * (deep - 1) + deep * (8 + load))
     amp = head + supervisor + workers * (keep + blocks * (work * deep - (deep - 1) * off))
     return np.minimum(vector, amp)
 

@@ -1,6 +1,7 @@
 """Block-sparse products on the tiles: numbers against float64 and the dense product, memory and cycles by density."""
 
 import dataclasses
+import itertools
 import json
 import math
 
@@ -287,7 +288,7 @@ def test_memory_cycles_and_operations_scale_with_density(edge):
         found.append((stored(exe), on_chip(exe), profile.flops))
         assert profile.flops == 2 * n * k * m * density
         assert k * m * density * 2 <= stored(exe) < k * m * density * 2 * 1.05 + 16 * 8
-    for small, large in zip(found, found[1:], strict=False):
+    for small, large in itertools.pairwise(found):
         assert 1.5 < large[1] / small[1] < 2.2, found
 
 

@@ -15,7 +15,7 @@ from ipu_keras.compiler.layout import Ints, Layout, even
 from ipu_keras.compiler.lower.choose import partials_of
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.dot import finish
-from ipu_keras.compiler.lower.named import Grid, Other
+from ipu_keras.compiler.lower.named import Grid, Name, Other
 from ipu_keras.compiler.lower.parts import ALIGN, Located, Offset, RawGroup, Var
 from ipu_keras.compiler.move import Rows
 from ipu_keras.compiler.plan.sparse import (
@@ -98,13 +98,13 @@ class _Product:
         """Tiles by bucket and part of the rows."""
         return Grid({"s": (starts, stops), "n": even(self.n, self.plan.parts)})
 
-    def whole(self, name: str, size: int) -> dict[str, Other]:
+    def whole(self, name: str, size: int) -> dict[Name, Other]:
         """A dimension that nothing cuts."""
         return {name: ((), (_ZERO, _ZERO + size))}
 
     def values(self, grid: Grid) -> Located:
         """The blocks, each tile's bucket contiguous."""
-        other = {**self.whole("i", self.block), **self.whole("j", self.block)}
+        other: dict[Name, Other] = {**self.whole("i", self.block), **self.whole("j", self.block)}
         layout = grid.layout(["s", "i", "j"], self.blocks.shape, ["s", "i", "j"], other)
         return self.ctx.need(self.blocks, layout)
 

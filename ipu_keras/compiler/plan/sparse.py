@@ -39,7 +39,7 @@ class Problem(NamedTuple):
         block: edge of a block.
         n: rows of the dense operands.
         shape: block rows and block columns of the matrix.
-        count: blocks.
+        blocks: how many there are.
         passes: the modes that the program has of it.
     """
 
@@ -48,7 +48,7 @@ class Problem(NamedTuple):
     block: int
     n: int
     shape: tuple[int, int]
-    count: int
+    blocks: int
     passes: tuple[str, ...]
 
 
@@ -230,7 +230,7 @@ def static_plans(p: Problem, pattern: Ints, target: Target, proportion: float, m
     sorted_ = bool((np.diff(pattern[:, 1]) >= 0).all())
     found: list[SparsePlan] = []
     for whole in (True, False) if sorted_ else (False,):
-        limit = min(target.tiles, p.shape[1] if whole else p.count)
+        limit = min(target.tiles, p.shape[1] if whole else p.blocks)
         tried = set()
         for wanted in _thin(split_counts(limit, limit, 1, BUCKETS), BUCKETS):
             cut = Buckets(pattern, p.shape, wanted, whole)
@@ -254,10 +254,10 @@ def dynamic_plans(p: Problem, target: Target, proportion: float, most: int = 4) 
     area, sync = p.block * p.block, target.sync_cycles + target.exchange_fixed_cycles
     rate = target.exchange_bytes_per_cycle
     found = []
-    limit = min(target.tiles, p.count)
+    limit = min(target.tiles, p.blocks)
     for buckets in _thin(split_counts(limit, limit, 1, BUCKETS), BUCKETS):
         for parts in _thin(split_counts(p.n, max(1, target.tiles // buckets), 1, PARTS), PARTS):
-            n, mine = -(-p.n // parts), -(-p.count // buckets)
+            n, mine = -(-p.n // parts), -(-p.blocks // buckets)
             sides = [count * n * p.block for count in p.shape]
             exchange = vertex = reduce = 0.0
             memory = 0

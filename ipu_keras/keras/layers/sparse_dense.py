@@ -68,8 +68,11 @@ class SparseDense(keras.layers.Layer):
         if isinstance(pattern, dict):
             pattern = BlockPattern(**pattern)
         if pattern is not None and pattern.shape[1] != units:
-            raise ArgumentError(f"SparseDense: the pattern has {pattern.shape[1]} columns, and there are {units} units.")
-        self.units, self.density, self.pattern, self.seed = units, density, pattern, seed
+            raise ArgumentError(
+                f"SparseDense: the pattern has {pattern.shape[1]} columns, and there are {units} units."
+            )
+        self.units, self.density, self.seed = units, density, seed
+        self.pattern: Any = pattern
         self.block_size = pattern.block_size if pattern is not None else block_size
         self.use_bias = use_bias
         self.activation = keras.activations.get(activation)
@@ -79,7 +82,8 @@ class SparseDense(keras.layers.Layer):
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
-        self.bias = None
+        self.kernel: Any = None
+        self.bias: Any = None
 
     @classmethod
     def from_dense(cls, layer: Any, density: float, block_size: int = 16, **kwargs: Any) -> SparseDense:
@@ -102,7 +106,8 @@ class SparseDense(keras.layers.Layer):
         """
         if not layer.built:
             raise ArgumentError(
-                f"SparseDense.from_dense: layer {layer.name} has no weights yet; call it or its build(input_shape) first."
+                f"SparseDense.from_dense: layer {layer.name} has no weights yet; call it, or its build(input_shape), "
+                "first."
             )
         kernel = np.asarray(layer.kernel)
         config = layer.get_config()
@@ -129,7 +134,7 @@ class SparseDense(keras.layers.Layer):
         """
         features = int(input_shape[-1])
         if self.pattern is None:
-            self.pattern = random_pattern((features, self.units), self.block_size, self.density, self.seed)
+            self.pattern = random_pattern((features, self.units), self.block_size, self.density or 0.0, self.seed)
         if self.pattern.shape[0] != features:
             raise ArgumentError(
                 f"SparseDense {self.name}: the pattern has {self.pattern.shape[0]} rows, and the input has {features} "
