@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.compile import compile_module
+from ipu_keras.compiler.passes.sparse import SPARSE_DOT
 from ipu_keras.errors import DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.layers import LayerNames
@@ -125,7 +126,8 @@ def compare(
         A Comparison; `print` says what was found.
 
     Raises:
-        UnsupportedError: lists all that the tiles cannot run, by layer.
+        UnsupportedError: lists all that the tiles cannot run, by layer; or there is a sparse product, which XLA cannot
+            run on the host.
         DataError: an input is no array.
 
     Example:
@@ -145,6 +147,12 @@ def compare(
     traced = trace(probed, specs, name="compare", names=names, scopes=adapter.trace_scopes(names))
     adapter.name_owners(traced, None, model_or_fn if isinstance(model_or_fn, keras.Model) else None)
     probed.check()
+    if SPARSE_DOT.encode() in traced.module:
+        what = "a sparse product, which XLA's CPU compiler does not have"
+        raise UnsupportedError(
+            f"compare: there is {what}. Compare with the dense product of ipu.ops.sparse.to_dense(values, pattern).",
+            [what],
+        )
     ours = _on_tiles(traced, arrays, target, options)
     theirs = _by_xla(traced, arrays)
     first, worst = None, 0.0

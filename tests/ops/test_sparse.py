@@ -12,6 +12,7 @@ import tensorflow as tf
 from ipu_keras.compiler import compile_module
 from ipu_keras.compiler.passes.sparse import pack, rewrite_sparse_dot, unpack
 from ipu_keras.compiler.plan.sparse import Buckets
+from ipu_keras.debug import compare
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.frontend.trace import trace
 from ipu_keras.graph.ir import Node
@@ -173,6 +174,20 @@ def test_gradients_of_gradients():
     theirs = second(lambda x, v: x @ sparse.to_dense(v, pattern))(tf.constant(x), tf.constant(values))
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(b).max())
+
+
+def test_inside_loops_and_branches():
+    pattern = sparse.random_pattern((16, 16), 4, 0.5)
+    x, values = normal(3, 16), normal(*pattern.values_shape)
+
+    def fn(x, v):
+        step = lambda i, h: (i + 1, tf.tanh(sparse.static_matmul(h, v, pattern)))  # noqa: E731
+        looped = tf.while_loop(lambda i, h: i < 3, step, (0, x))[1]
+        return tf.cond(looped[0, 0] > 0, lambda: sparse.static_matmul(looped, v, pattern, True), lambda: looped * 2)
+
+    for sign in (1, -1):
+        host = np.asarray(fn(tf.constant(sign * x), tf.constant(values)))
+        np.testing.assert_allclose(run(fn, sign * x, values), host, rtol=1e-4, atol=1e-5)
 
 
 def executed(fn, *arrays, weights=(), **options):
@@ -384,6 +399,8 @@ def test_arguments_that_do_not_fit():
     ]:
         with pytest.raises((ValueError, TypeError), match=words):
             make()
+    with pytest.raises(UnsupportedError, match="to_dense"):
+        compare(lambda x: sparse.static_matmul(x, tf.ones(pattern.values_shape), pattern), np.ones((2, 8), np.float32))
     with pytest.raises(UnsupportedError, match="custom-call"):
         from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 

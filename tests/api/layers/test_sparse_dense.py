@@ -73,6 +73,28 @@ def test_training_and_saving(tmp_path, policy):
     assert plans == {"sparse-dot"}
 
 
+def test_gradients_accumulate_over_micro_batches():
+    x, y = normal(32, 32), normal(32, 4)
+
+    def make():
+        keras.utils.set_random_seed(1)
+        parts = [layers.SparseDense(32, 8, density=0.5, activation="relu"), layers.SparseDense(4, 4, density=0.5)]
+        model = keras.Sequential([keras.Input((32,)), *parts])
+        model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=4)
+        return model
+
+    with ipu.IPUStrategy().scope():
+        model = make()
+        model.set_gradient_accumulation_options(
+            gradient_accumulation_steps_per_replica=4, gradient_accumulation_reduction_method="mean"
+        )
+        model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    host = make()
+    host.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)  # XLA on the CPU takes what TensorFlow computes
+    host.fit(x, y, batch_size=16, shuffle=False, verbose=0)
+    same(model.get_weights(), host.get_weights())
+
+
 def test_pruning_keeps_the_largest_blocks():
     dense = keras.layers.Dense(16, activation="relu", name="wide")
     with pytest.raises(ValueError, match="wide has no weights yet"):
