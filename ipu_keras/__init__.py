@@ -76,6 +76,7 @@ _OPS = (
     "reduce_scatter_op",
     "replication_ops",
     "slicing_ops",
+    "sparse",
     "statistics_ops",
     "within_replica_ops",
 )

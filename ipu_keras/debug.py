@@ -125,7 +125,7 @@ def compare(
         A Comparison; `print` says what was found.
 
     Raises:
-        UnsupportedError: lists all that the tiles cannot run, by layer.
+        UnsupportedError: lists all that the tiles cannot run, by layer; or all that only the tiles can.
         DataError: an input is no array.
 
     Example:
@@ -230,8 +230,10 @@ class _Probe:
         """Raise where a comparison would say nothing."""
         if self._tiles_only:
             raise UnsupportedError(
-                f"compare: XLA on the CPU cannot run {', '.join(self._tiles_only)}, which only the tiles have, such as "
-                "operations on 8-bit floats; compare the parts of the model before and after them"
+                f"compare: XLA on the CPU cannot run {', '.join(self._tiles_only)}, which only the tiles have: operations "
+                "on 8-bit floats, of which compare what comes before and after, and sparse products, instead of which "
+                "compare dense ones of ipu.ops.sparse.to_dense(values, pattern)",
+                self._tiles_only,
             )
         if self._drawn:
             raise DataError(

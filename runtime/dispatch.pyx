@@ -12,6 +12,7 @@ from ipu_runtime.codelets.quarter cimport prepare_quarter, run_quarter_cast, run
 from ipu_runtime.codelets.random cimport run_philox, run_philox_next
 from ipu_runtime.codelets.reduce cimport free_variadic, prepare_reduce, prepare_variadic, run_reduce, run_variadic
 from ipu_runtime.codelets.sort cimport free_sort, prepare_sort, run_sort
+from ipu_runtime.codelets.sparse cimport prepare_sparse, run_sparse
 from ipu_runtime.codelets.window cimport (prepare_select_scatter, prepare_window, run_select_scatter, run_window)
 from ipu_runtime.core cimport Group
 
@@ -36,6 +37,7 @@ FUNCTIONS[16] = NULL
 FUNCTIONS[17] = NULL
 FUNCTIONS[18] = <void *>run_quarter_cast
 FUNCTIONS[19] = <void *>run_quarter_product
+FUNCTIONS[20] = <void *>run_sparse
 
 
 cdef bint prepare(Group *g) except? 0:
@@ -63,6 +65,8 @@ cdef bint prepare(Group *g) except? 0:
         aux = prepare_collective(g)
     elif g.codelet in (18, 19):
         aux = prepare_quarter(g)
+    elif g.codelet == 20:
+        aux = prepare_sparse(g)
     g.aux = aux
     return aux != NULL
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,9 @@ from ipu_keras.errors import UnsupportedError
 from ipu_keras.frontend import hostops, tfapi
 from ipu_keras.frontend.layers import LayerNames
 
-__all__ = ["Traced", "trace"]
+__all__ = ["Traced", "for_tiles", "trace"]
+
+_here = threading.local()
 
 
 _TUPLE = 13  # xla.PrimitiveType
@@ -55,6 +58,20 @@ class OutputRef:
     """Stands for a flat output in the structure of a step's result."""
 
     index: int
+
+
+def for_tiles() -> bool:
+    """Whether this thread traces a program for the tiles now; else what it calls runs in TensorFlow."""
+    return getattr(_here, "depth", 0) > 0
+
+
+@contextlib.contextmanager
+def _for_tiles() -> Iterator[None]:
+    _here.depth = getattr(_here, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _here.depth -= 1
 
 
 def trace(
@@ -102,7 +119,7 @@ def trace(
     flat_step.__name__ = name if name.isidentifier() else "step"
     function = tf.function(tfapi.without_autograph(flat_step), jit_compile=True)
     flat_specs = [flat[i] for i in present]
-    with scopes if scopes is not None else contextlib.nullcontext():
+    with scopes if scopes is not None else contextlib.nullcontext(), _for_tiles():
         concrete = function.get_concrete_function(*flat_specs)
     hostops.check(concrete, names)
     try:

@@ -60,6 +60,10 @@ def work_of(g: GroupView, target: Target) -> Work:
         sizes = [*(g.col(i) for i in range(1, 5)), *(g.col(5 + 4 * d + i) for d in range(nd) for i in (1, 2))]
         macs = int(np.sum(product(sizes, g.rows)))
         return Work(2 * macs, macs / target.macs_per_cycle("f8", "f16"))
+    elif g.codelet == registry.SPARSE:
+        # Only what is not zero; of a pattern that is not known yet, its capacity.
+        dtype, partials = g.params[1], g.params[2]
+        sizes = [g.col(1), g.col(2), g.params[3:4], g.params[3:4]]
     else:
         return Work()
     macs = int(np.sum(product(sizes, g.rows)))

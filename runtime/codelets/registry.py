@@ -31,6 +31,7 @@ from ipu_runtime.codelets import (
     random_model,
     reduce_model,
     sort_model,
+    sparse_model,
     window_model,
 )
 from ipu_runtime.codelets.model import CodeletModel, Ints
@@ -57,7 +58,8 @@ from ipu_runtime.program import GroupView
     COLLECTIVE,
     QUARTER_CAST,
     QUARTER_PRODUCT,
-) = range(20)
+    SPARSE,
+) = range(21)
 
 MODELS: tuple[CodeletModel, ...] = (
     copy_model.Copy(),
@@ -80,11 +82,25 @@ MODELS: tuple[CodeletModel, ...] = (
     collective_model.Collective(),
     quarter_model.QuarterCast(),
     quarter_model.QuarterProduct(),
+    sparse_model.Sparse(),
 )
 
 
 ROUNDS = frozenset(
-    {MAP, REDUCE, VARIADIC, DOT, CONV, WINDOW, SELECT_SCATTER, SCATTER, COLLECTIVE, QUARTER_CAST, QUARTER_PRODUCT}
+    {
+        MAP,
+        REDUCE,
+        VARIADIC,
+        DOT,
+        CONV,
+        WINDOW,
+        SELECT_SCATTER,
+        SCATTER,
+        COLLECTIVE,
+        QUARTER_CAST,
+        QUARTER_PRODUCT,
+        SPARSE,
+    }
 )
 """Codelets whose fp16 results are rounded; all others copy bits, or compare."""
 

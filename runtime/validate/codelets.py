@@ -9,6 +9,7 @@ import numpy as np
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.amp_model import METHODS
 from ipu_runtime.codelets.model import Ints, product
+from ipu_runtime.codelets.sparse_model import BLOCKS, MODES
 from ipu_runtime.opcodes import ARITY, DTYPES, OPS
 from ipu_runtime.program import (
     BRANCH,
@@ -327,7 +328,16 @@ def _quarter_product(g: GroupView) -> None:
     _positive(*(g.col(i) for i in range(1, 5)))
 
 
+def _sparse(g: GroupView) -> None:
+    _counts(g, 6, 9)
+    need(0 <= g.params[0] < len(MODES) and g.params[3] in BLOCKS, "a sparse product's mode or block")
+    names = [DTYPES[_dtype(int(number))].name for number in g.params[1:3]]
+    need(names in (["f32", "f32"], ["f16", "f32"], ["f16", "f16"]), "a sparse product's dtypes")
+    need(g.params[4] in (2, 4) and g.params[5] in (0, 1), "a sparse product's positions")
+    _positive(*(g.col(i) for i in range(1, 5)))
+
+
 SHAPES = (
     _copy, _map, _reduce, _variadic, _dot, _conv, _window, _window, _gather, _scatter, _philox, _philox_next, _dynamic,
-    _branch, _sort, _fifo, _control, _collective, _quarter_cast, _quarter_product,
+    _branch, _sort, _fifo, _control, _collective, _quarter_cast, _quarter_product, _sparse,
 )  # fmt: skip

@@ -30,6 +30,7 @@ from ipu_keras.compiler.lower.queue import lower_dequeue, lower_enqueue
 from ipu_keras.compiler.lower.random import check_rng, lower_rng
 from ipu_keras.compiler.lower.reduce import check_reduce, lower_reduce
 from ipu_keras.compiler.lower.sort import check_sort, lower_sort
+from ipu_keras.compiler.lower.sparse import lower_sparse_dot
 from ipu_keras.compiler.lower.window import (
     check_reduce_window,
     check_select_and_scatter,
@@ -49,6 +50,7 @@ OWN: dict[str, Callable[[Context, Node], None]] = {
     "from-quarter": lower_cast,
     "quarter-dot": lower_dot,
     "quarter-convolution": lower_convolution,
+    "sparse-dot": lower_sparse_dot,
 }
 """Operations of the compiler's own, which no module holds: they come from `compiler.parallel` and from custom calls."""
 

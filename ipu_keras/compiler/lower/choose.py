@@ -22,7 +22,7 @@ def partials_of(ctx: Context, node: Node, dtype: str) -> str:
         return "f16"
     if dtype not in ("f16", "f32"):
         return "s32"
-    option = "matmul_partials" if node.op == "dot" else "convolution_partials"
+    option = "matmul_partials" if node.op in ("dot", "sparse-dot") else "convolution_partials"
     return "f16" if dtype == "f16" and rounding.partials_of(node, ctx.options[option]) == "half" else "f32"
 
 

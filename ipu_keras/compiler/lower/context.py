@@ -76,6 +76,7 @@ class Context:
     queues: list[dict[str, Any]] = field(default_factory=list)
     queue_counts: dict[str, int | None] = field(default_factory=dict)
     chosen: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    sparse_plans: dict[int, Any] = field(default_factory=dict)
     _gather: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     _routes: dict[tuple[Any, ...], list[tuple[Rows, Layout]]] = field(default_factory=dict)
 

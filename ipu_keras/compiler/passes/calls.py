@@ -11,6 +11,7 @@ from ipu_keras.compiler.passes.builder import Builder, Rule
 from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_lu, rewrite_qr, rewrite_reflectors
 from ipu_keras.compiler.passes.ops import Ops
 from ipu_keras.compiler.passes.quarters import QUARTER_CALLS
+from ipu_keras.compiler.passes.sparse import SPARSE_DOT, rewrite_sparse_dot
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.graph.order import total_order_key
 
@@ -81,6 +82,7 @@ CALLS: dict[str, Rule] = {
     "Eigh": rewrite_eigh,
     "LuDecomposition": rewrite_lu,
     **QUARTER_CALLS,
+    SPARSE_DOT: rewrite_sparse_dot,
 }
 """By the call's target."""
 

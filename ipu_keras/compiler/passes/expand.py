@@ -12,8 +12,8 @@ from ipu_keras.compiler.passes.linear_algebra import rewrite_cholesky, rewrite_t
 from ipu_keras.compiler.passes.norm import rewrite_gradient, rewrite_inference, rewrite_training
 from ipu_keras.compiler.passes.numbers import (
     rewrite_bitcast,
-    rewrite_reduce_precision,
     rewrite_narrow_bits,
+    rewrite_reduce_precision,
     rewrite_short_philox,
     rewrite_threefry,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 _PARTS = {
     "groups": "groups", "batch": "batch", "outer": "rows", "inner": "columns", "oc": "output channels",
-    "ic": "input channels", "taps": "taps",
+    "ic": "input channels", "taps": "taps", "blocks": "non-zero blocks",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from ipu_keras.keras.layers.lstm import PopnnLSTM
 from ipu_keras.keras.layers.marks import AssumeEqualAcrossReplicas, RecomputationCheckpoint
 from ipu_keras.keras.layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
 from ipu_keras.keras.layers.serial_dense import SerialDense
+from ipu_keras.keras.layers.sparse_dense import SparseDense
 
 GRU = PopnnGRU
 GroupNorm = GroupNormalization
@@ -39,4 +40,5 @@ __all__ = [
     "PopnnLSTM",
     "RecomputationCheckpoint",
     "SerialDense",
+    "SparseDense",
 ]
