@@ -230,9 +230,9 @@ class _Probe:
         """Raise where a comparison would say nothing."""
         if self._tiles_only:
             raise UnsupportedError(
-                f"compare: XLA on the CPU cannot run {', '.join(self._tiles_only)}, which only the tiles have: operations "
-                "on 8-bit floats, of which compare what comes before and after, and sparse products, instead of which "
-                "compare dense ones of ipu.ops.sparse.to_dense(values, pattern)",
+                f"compare: XLA on the CPU cannot run {', '.join(self._tiles_only)}, which only the tiles have: "
+                "operations on 8-bit floats, of which compare what comes before and after, and sparse products, "
+                "instead of which compare dense ones of ipu.ops.sparse.to_dense(values, pattern)",
                 self._tiles_only,
             )
         if self._drawn:

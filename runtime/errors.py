@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ipu_runtime.rounding import trap_names
@@ -44,7 +45,7 @@ class FloatingPointTrap(IPUError, FloatingPointError):
         layer: path of the layer whose operation it was; "" for none.
         phase: of the step, such as "forward".
         op: the operation's name.
-        tile: where it happened first.
+        tile: where it happened first; tiles are numbered over all IPUs of a replica.
         replica: on which replica.
     """
 
@@ -69,13 +70,19 @@ class FloatingPointTrap(IPUError, FloatingPointError):
         names = [name for name in trap_names(raised) if name in program.header["floating_point"]["traps"]]
         what = " and ".join(_TRAPPED[name] for name in names)
         where = f"layer {layer}, {phase} pass" if layer else phase or "no layer"
-        on = f" of replica {replica}" if program.replicas > 1 else ""
+        ipu, number = divmod(tile, int(program.header["target"]["tiles"]))
+        on = f" of IPU {ipu}" if program.ipus > 1 else ""
+        on += f" of replica {replica}" if program.replicas > 1 else ""
         message = (
-            f"{program.header['name']}: {what} in {op} ({where}) on tile {tile}{on}. The states are those from before "
-            f"this execution. To let it go on, switch the trap off ({', '.join(names)}); to look at the values, run "
-            "ipu_keras.compare on the same inputs."
+            f"{program.header['name']}: {what} in {_OWN_SCOPE.sub('', op)} ({where}) on tile {number}{on}. The states are "
+            f"those from before this execution. To let it go on, switch the trap off ({', '.join(names)}); to look at the "
+            "values, run ipu_keras.compare on the same inputs."
         )
         return cls(message, names, label, tile, replica)
+
+
+_OWN_SCOPE = re.compile(r"IPU[A-Z]*\.\d+\.(_\d+)?/")
+"""Name scopes of the front end's own in the names of operations."""
 
 
 def _parts(label: str) -> tuple[str, str, str]:

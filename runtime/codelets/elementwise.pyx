@@ -21,6 +21,11 @@ from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch
 DEF HEAD = 8
 
 
+cdef inline long result_size(int op, int dtype) noexcept:
+    # Bytes of a result's element; comparisons give a pred.
+    return 1 if op == VEC_IS_FINITE or VEC_COMPARE_EQ <= op <= VEC_COMPARE_GE else vec_dtype_size(dtype)
+
+
 cdef Body *make_body(const int64_t *words, int n) noexcept:
     # words: (is_convert, op or target dtype, dtype, dst, a, b, c) for each operation. NULL if a kernel is missing.
     cdef const vec_table *table = vec_select(NULL)
@@ -39,8 +44,7 @@ cdef Body *make_body(const int64_t *words, int n) noexcept:
         body.ops[i].dst, body.ops[i].a = <int>words[3], <int>words[4]
         body.ops[i].b, body.ops[i].c = <int>words[5], <int>words[6]
         body.ops[i].number, body.ops[i].dtype = -1 if words[0] else <int>words[1], <int>words[2]
-        body.ops[i].size = 1 if body.ops[i].number == VEC_IS_FINITE or VEC_COMPARE_EQ <= body.ops[i].number <= VEC_COMPARE_GE \
-            else vec_dtype_size(<int>(words[1] if words[0] else words[2]))
+        body.ops[i].size = result_size(body.ops[i].number, <int>(words[1] if words[0] else words[2]))
         words += 7
     return body
 

@@ -90,6 +90,26 @@ def test_finetune_sentiment(data):
 
 
 @pytest.mark.sweep(turns=3)
+def test_low_precision_sentiment(data):
+    try:
+        data.movie_reviews(1)
+    except data.Missing as missing:
+        pytest.skip(str(missing))
+    output = quick("low_precision_sentiment.py")
+    found = {
+        name: figures(
+            output,
+            rf"{name} +accuracy {NUMBER}%, loss {NUMBER}; {NUMBER}% of the weights have changed; {NUMBER} cycles",
+        )
+        for name in ("fp32", "fp16, stochastic rounding", "fp16, to nearest")
+    }
+    single, random, nearest = found.values()
+    assert all(abs(loss - 0.693) < 0.05 for _, loss, _, _ in found.values())  # ln 2: ten steps teach nothing yet
+    assert single[2] > random[2] > nearest[2] > 50  # small changes are lost to nearest, and sometimes kept at random
+    assert single[3] > random[3] == nearest[3]
+
+
+@pytest.mark.sweep(turns=3)
 def test_classify_images():
     output = quick("classify_images.py")
     assert 50 < figures(output, rf"Accuracy +{NUMBER}%")[0] <= 100  # ten classes

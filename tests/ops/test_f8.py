@@ -11,7 +11,6 @@ import tensorflow as tf
 from ipu_keras import hlo
 from ipu_keras.compiler import compile_module
 from ipu_keras.compiler.layout import even
-from ipu_keras.compiler.plan.reduction import runs
 from ipu_keras.errors import ExecutableFormatError, UnsupportedError
 from ipu_keras.frontend import quarters
 from ipu_keras.ops.f8_ops import Format, create_metadata
@@ -20,6 +19,7 @@ from ipu_runtime.codelets import amp_model, quarter, registry
 from ipu_runtime.program import GroupView
 from ipu_runtime.validate import validate
 from tests.harness import hlo_of
+from tests.ops.replay import added, blocks
 
 rng = np.random.default_rng(8)
 BLOCK = 32  # input channels of an fp8 AMP block
@@ -185,27 +185,6 @@ def planned(fn, *args, tiles=16):
     assert plan["vertex"] == registry.MODELS[registry.QUARTER_PRODUCT].cycles(group, target(tiles)).max()
     (out,) = exe.run(*args)
     return out, parts, stages
-
-
-def blocks(products, scale):
-    """The fp16 partial sum of a tile: one rounding for each block. `products`: exact sums of the blocks, in order."""
-    total = np.float16(0)
-    for each in products:
-        total = (total.astype(np.float64) + each * 2.0**scale).astype(np.float16)
-    return total
-
-
-def added(partials, stages):
-    """fp16 partial sums of tiles added in stages; each sum is exact and rounded once."""
-    while stages:
-        starts, stops = even(len(partials), int(runs(len(partials), stages)))
-        partials = [
-            np.sum([p.astype(np.float64) for p in partials[a:b]], 0).astype(np.float16)
-            for a, b in zip(starts, stops, strict=True)
-        ]
-        stages -= 1
-    (total,) = partials
-    return total
 
 
 def product_of(a, b, scale, parts, stages):

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from ipu_keras.compiler import compile_module
 from ipu_keras.compiler.layout import even
-from ipu_keras.compiler.plan.reduction import runs
 from ipu_keras.target import Target
 from ipu_runtime.codelets import registry
 from tests.harness import hlo_of, run_both
+from tests.ops.replay import added, blocks
 
 rng = np.random.default_rng(5)
 BLOCK = 16  # input channels of an fp16 AMP block
@@ -33,27 +33,6 @@ def tiles_of(fn, *args, tiles=16, **options):
     stages = int((exe.program.groups[:, 0] == registry.REDUCE).sum())
     (out,) = exe.run(*args)
     return out, parts, stages
-
-
-def blocks(products):
-    """The fp16 partial sum of a tile: one rounding for each block. `products`: exact sums of the blocks, in order."""
-    total = np.float16(0)
-    for each in products:
-        total = (total.astype(np.float64) + each).astype(np.float16)
-    return total
-
-
-def added(partials, stages):
-    """fp16 partial sums of tiles added in stages; each sum is exact and rounded once."""
-    while stages:
-        starts, stops = even(len(partials), int(runs(len(partials), stages)))
-        partials = [
-            np.sum([p.astype(np.float64) for p in partials[a:b]], 0).astype(np.float16)
-            for a, b in zip(starts, stops, strict=True)
-        ]
-        stages -= 1
-    (total,) = partials
-    return total
 
 
 def product_of(a, b, parts, stages):
