@@ -73,10 +73,11 @@ class FloatingPointTrap(IPUError, FloatingPointError):
         ipu, number = divmod(tile, int(program.header["target"]["tiles"]))
         on = f" of IPU {ipu}" if program.ipus > 1 else ""
         on += f" of replica {replica}" if program.replicas > 1 else ""
+        op = _OWN_SCOPE.sub("", op)
         message = (
-            f"{program.header['name']}: {what} in {_OWN_SCOPE.sub('', op)} ({where}) on tile {number}{on}. The states are "
-            f"those from before this execution. To let it go on, switch the trap off ({', '.join(names)}); to look at the "
-            "values, run ipu_keras.compare on the same inputs."
+            f"{program.header['name']}: {what} in {op} ({where}) on tile {number}{on}. The states are those from "
+            f"before this execution. To let it go on, switch the trap off ({', '.join(names)}); to look at the values, "
+            "run ipu_keras.compare on the same inputs."
         )
         return cls(message, names, label, tile, replica)
 
