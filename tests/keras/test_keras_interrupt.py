@@ -16,6 +16,14 @@ from ipu_keras.keras import session, variables
 from tests.keras import helpers
 
 
+@pytest.fixture(autouse=True)
+def interrupts():
+    """A shell starts what runs in its background with SIGINT ignored: then Python would raise nothing."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def values(model):
     return [v.numpy() for v in [*model.weights, *model.optimizer.variables]]
 
