@@ -1,5 +1,6 @@
 """SparseDense on the tiles, against a dense layer with the same zeros; training, saving, pruning, the profile."""
 
+import contextlib
 import json
 
 import keras
@@ -11,6 +12,7 @@ import ipu_keras as ipu
 from ipu_keras.keras import layers
 from ipu_keras.ops import sparse
 from tests.api.layers.device import fit_both, same, step
+from tests.precision.half import data, system, weights
 
 RNG = rng = np.random.default_rng(5)
 
@@ -154,3 +156,26 @@ def test_what_does_not_fit():
     ]:
         with pytest.raises(ValueError, match=words):
             make()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_stages_and_replicas_train_as_one_chip_does(replicas):
+    def trained(stages):
+        with system("float32", ipus=replicas * (2 if stages else 1)):
+            keras.utils.set_random_seed(3)
+            stage = ipu.keras.PipelineStage if stages else lambda _: contextlib.nullcontext()
+            inputs = keras.Input((8,))
+            with stage(0):
+                x = layers.SparseDense(16, block_size=4, density=0.5, activation="tanh")(inputs)
+            with stage(1):
+                outputs = keras.layers.Dense(1)(layers.SparseDense(16, block_size=8, density=0.5)(x))
+            model = keras.Model(inputs, outputs)
+            model.compile(keras.optimizers.SGD(0.05), "mse", steps_per_execution=4)
+            accumulate = model.set_pipelining_options if stages else model.set_gradient_accumulation_options
+            accumulate(gradient_accumulation_steps_per_replica=4, gradient_accumulation_reduction_method="mean")
+            x, y = (v.astype(np.float32) for v in data(64))
+            model.fit(x, y, batch_size=4, verbose=0, shuffle=False)
+            return weights(model)
+
+    for a, b in zip(trained(True), trained(False), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
