@@ -17,6 +17,7 @@ cdef struct Scratch:
     size_t n
     bint failed          # the host had no memory; the engine raises when the run is over
     vec_fp fp            # how the rows at hand round, and what they raised
+    int op               # of a map's body, the first that raised something that is trapped
     uint64_t stream      # of random bits, one for each group of each superstep that is run
 
 

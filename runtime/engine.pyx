@@ -62,6 +62,7 @@ cdef struct Trap:
     # The first group of a thread that raised something.
     long order              # the how manieth step of the walk, -1: none
     long group, replica, row
+    int op                  # of a map's body
     uint32_t raised
 
 
@@ -140,11 +141,11 @@ cdef class Engine(Device):
         else:
             with blas.one_thread():
                 self._run_threads(repeat)
-        self.runs += 1
         if self.trapped >= 0:
             self.remote = remote
             self._put_back(kept)
             raise self._trap()
+        self.runs += 1
         if self.turns_left == -2:
             raise LoopLimitError(f"the program's loops went back more than {turns} times")
         if self.short_queue:
@@ -188,7 +189,7 @@ cdef class Engine(Device):
             best = t
         a = &self.traps[best]
         tile = cell(&self.groups[a.group], 0, a.row)
-        return FloatingPointTrap.of(self.program, int(a.group), int(tile), int(a.replica), int(a.raised))
+        return FloatingPointTrap.of(self.program, int(a.group), int(a.op), int(tile), int(a.replica), int(a.raised))
 
     def time_steps(self, feeds):
         """Host seconds of each step on one thread, for profiling the emulator itself; a loop's body is done once.
@@ -289,7 +290,7 @@ cdef class Engine(Device):
         """Say to a thread's vertices how they round; the random bits are the group's own each time that it runs."""
         cdef int rounding = self.groups[g].rounding
         cdef uint64_t at
-        s.fp.mode, s.fp.raised = self.fp_mode, 0
+        s.fp.mode, s.fp.raised, s.op = self.fp_mode, 0, 0
         if rounding == NEAREST:
             return
         s.fp.mode |= ROUND_STOCHASTIC
@@ -303,7 +304,7 @@ cdef class Engine(Device):
         cdef Trap *trap = &self.traps[thread]
         if trap.order < 0:
             trap.order, trap.group, trap.replica, trap.row = order, g, replica, lo
-            trap.raised = self.scratches[thread].fp.raised
+            trap.raised, trap.op = self.scratches[thread].fp.raised, self.scratches[thread].op
             note_first(&self.trapped, order)
 
     cdef void collect(self, Step *step, Place *places, int first, int last, long order) noexcept nogil:

@@ -55,27 +55,30 @@ class FloatingPointTrap(IPUError, FloatingPointError):
         self.layer, self.phase, self.op = _parts(label)
 
     @classmethod
-    def of(cls, program: Any, group: int, tile: int, replica: int, raised: int) -> FloatingPointTrap:
+    def of(cls, program: Any, group: int, op: int, tile: int, replica: int, raised: int) -> FloatingPointTrap:
         """The exception for what a vertex has raised.
 
         Args:
             program: whose.
             group: the vertex's group.
+            op: which operation of the group's body, if it has one.
             tile: the vertex's tile.
             replica: on which it ran.
             raised: bits of `vec_fp.raised`.
         """
-        label = program.header["labels"][program.header["group_labels"][group]]
-        layer, phase, op = _parts(label)
-        names = [name for name in trap_names(raised) if name in program.header["floating_point"]["traps"]]
-        what = " and ".join(_TRAPPED[name] for name in names)
+        header = program.header
+        members = header.get("members", {}).get(str(group))
+        label = header["labels"][members[op] if members and op < len(members) else header["group_labels"][group]]
+        layer, phase, name = _parts(label)
+        names = [n for n in trap_names(raised) if n in program.header["floating_point"]["traps"]]
+        what = " and ".join(_TRAPPED[n] for n in names)
         where = f"layer {layer}, {phase} pass" if layer else phase or "no layer"
         ipu, number = divmod(tile, int(program.header["target"]["tiles"]))
         on = f" of IPU {ipu}" if program.ipus > 1 else ""
         on += f" of replica {replica}" if program.replicas > 1 else ""
-        op = _OWN_SCOPE.sub("", op)
+        name = _OWN_SCOPE.sub("", name)
         message = (
-            f"{program.header['name']}: {what} in {op} ({where}) on tile {number}{on}. The states are those from "
+            f"{program.header['name']}: {what} in {name} ({where}) on tile {number}{on}. The states are those from "
             f"before this execution. To let it go on, switch the trap off ({', '.join(names)}); to look at the values, "
             "run ipu_keras.compare on the same inputs."
         )

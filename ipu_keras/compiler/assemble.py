@@ -23,6 +23,7 @@ class Assembler:
         self.tiles = tiles
         self.steps: list[tuple[int, int, int, int]] = []
         self.groups: list[tuple[int, ...]] = []
+        self.members: dict[str, list[int]] = {}
         self.params: list[int] = []
         self.columns: list[tuple[int, int]] = []
         self.data: list[np.ndarray] = []
@@ -36,6 +37,8 @@ class Assembler:
         for column in self._numbered(raw):
             self.columns.append(self._column(column))
         counts = (first_param, len(raw.params), first_column, len(raw.columns))
+        if raw.members is not None:
+            self.members[str(len(self.groups))] = raw.members
         self.groups.append((raw.codelet, raw.rows, *counts, raw.rounding))
         return len(self.groups) - 1
 

@@ -198,6 +198,8 @@ class Entry:
             "floating_point": {"overflow": ctx.options["half_overflow"], "traps": ctx.options["traps"]},
             **self._more(),
         }
+        if asm.members:
+            header["members"] = asm.members
         header["constants"], blob = self._constants(asm)
         return asm.program(header, blob, placement.vars)
 

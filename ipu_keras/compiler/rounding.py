@@ -8,7 +8,7 @@ for it. Weights are common as long as what updates them is; what is streamed in 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_runtime.rounding import COMMON, NEAREST, STOCHASTIC
@@ -20,8 +20,8 @@ ROUND, PARTIALS = "IPUROUND", "IPUPARTIALS"
 
 _SAID = {name: re.compile(rf"{name}\.(\d+)\.") for name in (ROUND, PARTIALS)}
 
-OWN = ("replica-id", "dequeue", "while", "conditional", "all-reduce")
-"""What gives each replica its own value; loops and branches do, as their operations draw random bits of their own."""
+OWN = ("replica-id", "dequeue", "all-reduce")
+"""What gives each replica its own value."""
 
 
 def scope_says(name: str, where: str) -> int | None:
@@ -89,10 +89,26 @@ def mark_common(graph: Graph, states: Mapping[int, int | None], replicas: int, o
         common -= lost
     for node in graph.nodes:
         if node.results and node.results[0] in known:
-            node.attrs = {**node.attrs, "common": True}
+            _mark(node)
 
 
 def _is_common(node: Node, known: set[Value], replicas: int) -> bool:
     if node.op == "all-reduce" and all(len(group) == replicas for group in node.attrs["groups"] or [range(replicas)]):
         return True
-    return node.op not in OWN and all(v in known for v in node.inputs)
+    # A loop or branch of common values takes the same turns everywhere, if nothing in it is a replica's own.
+    inside = (n for region in node.attrs.get("regions", ()) for n in _all_nodes(region))
+    return all(v in known for v in node.inputs) and node.op not in OWN and all(n.op not in OWN for n in inside)
+
+
+def _mark(node: Node) -> None:
+    node.attrs = {**node.attrs, "common": True}
+    for region in node.attrs.get("regions", ()):
+        for inner in _all_nodes(region):
+            inner.attrs = {**inner.attrs, "common": True}
+
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        yield node
+        for region in node.attrs.get("regions", ()):
+            yield from _all_nodes(region)

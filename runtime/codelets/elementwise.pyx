@@ -10,7 +10,7 @@ Registers are numbered: inputs, constants, temporaries, outputs.
 
 Columns: tile, extent of each dimension, offset of each input, offset of each output.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -53,6 +53,7 @@ cdef void run_body(const Body *body, char **reg, long n, char *aside, Scratch *s
     """All operations of a body on `n` elements; `aside` has room for 8 n bytes, or is NULL where nothing is trapped."""
     cdef Op *op = body.ops
     cdef Op *end = op + body.n
+    cdef uint32_t trapped
     if aside == NULL:
         while op < end:
             op.fn(n, reg[op.dst], reg[op.a], reg[op.b], reg[op.c], &s.fp)
@@ -60,9 +61,12 @@ cdef void run_body(const Body *body, char **reg, long n, char *aside, Scratch *s
         return
     # A result goes aside first: what an operation has done wrong shows on its operands, which it may overwrite.
     while op < end:
+        trapped = s.fp.raised & s.fp.mode & TRAP_ALL
         op.fn(n, aside, reg[op.a], reg[op.b], reg[op.c], &s.fp)
         if op.number >= 0:
             s.fp.raised |= vec_raised(op.number, op.dtype, n, aside, reg[op.a], reg[op.b])
+        if not trapped and s.fp.raised & s.fp.mode & TRAP_ALL:
+            s.op = <int>(op - body.ops)
         memcpy(reg[op.dst], aside, n * op.size)
         op += 1
 

@@ -36,8 +36,12 @@ def check_header(program: Program) -> None:
         wide = entry.get("host_dtype")
         need(wide is None or (wide, entry["dtype"]) in (("s64", "s32"), ("u64", "u32")), "a feed's dtype on the host")
     floating = header.get("floating_point", {})
+    need(isinstance(floating, dict), "floating_point")
     need(floating.get("overflow", "inf") in rounding.OVERFLOW, "floating_point.overflow")
     need(all(t in rounding.TRAPS for t in floating.get("traps", [])), "floating_point.traps")
+    for group, members in header.get("members", {}).items():
+        known = group.isdecimal() and int(group) < len(program.groups) and len(members) > 0
+        need(known and all(0 <= label < len(header["labels"]) for label in members), "the operations of a chain")
     for low, high, trips in header.get("loops", []):
         need(0 <= low <= high < len(program.steps) and (trips is None or 0 <= trips < 1 << 40), "a loop")
     for branch, otherwise, end in header.get("choices", []):

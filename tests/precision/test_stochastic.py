@@ -1,5 +1,6 @@
 """Stochastic rounding on the tiles: unbiased, by the seed alone, for what a scope says, equal on replicas if asked."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -163,3 +164,37 @@ def test_replicas_keep_equal_weights_where_they_shall(esr, stable, alike, same):
         kinds = set(model.train_function.session.latest.executable.program.groups[:, 6].tolist())
     wanted = {OFF: {NEAREST}, IDENTICAL: {NEAREST, COMMON}}.get(esr)
     assert kinds == (wanted or ({NEAREST, STOCHASTIC, COMMON} if stable else {NEAREST, STOCHASTIC}))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=8.0),
+        lambda: keras.optimizers.SGD(0.01, gradient_accumulation_steps=2),
+        lambda: keras.optimizers.SGD(0.01, use_ema=True, ema_overwrite_frequency=2),
+    ],
+    ids=["loss scale", "accumulation", "averages"],
+)
+def test_updates_in_branches_keep_replicas_equal(optimizer):
+    with system(ipus=2, esr=ON, stable=True):
+        model = small(optimizer(), steps_per_execution=2)
+        model.fit(*data(), batch_size=4, epochs=4, verbose=0, shuffle=False)
+        assert equal(*replicas_weights(model, 2))
+
+
+def test_updates_in_loops_keep_replicas_equal():
+    with system(ipus=2, esr=ON, stable=True):
+        strategy = ipu.IPUStrategy()
+        weight = tf.Variable(tf.ones(64, tf.float16))
+
+        @tf.function
+        def step():
+            def turn(i, v):
+                return i + 1, v + tf.cast(0.3 * ULP, tf.float16)
+
+            weight.assign(tf.while_loop(lambda i, v: i < 50, turn, [0, weight])[1])
+
+        strategy.run(step)
+        program = strategy.executable(step).program
+    assert {NEAREST, COMMON} == set(program.groups[:, 6].tolist())
+    assert len(np.unique(weight.numpy())) > 3

@@ -128,6 +128,30 @@ def test_the_layer_is_named_and_nothing_has_changed():
         assert equal(before, weights(model)) and int(model.optimizer.iterations) == 0
 
 
+def test_the_operation_of_a_chain_is_named():
+    """Neighbours are one vertex: the one that has done it is named, not the last."""
+    x = np.float32([3, 1])
+    for fn, name in (
+        (lambda v: tf.abs(tf.math.log(v - 1.0, name="culprit")), "culprit"),
+        (lambda v: tf.tanh(tf.multiply(v, 2e38, name="culprit")), "culprit"),
+        (lambda v: tf.sqrt(v - 2.0, name="culprit") + 1.0, "culprit"),
+    ):
+        with pytest.raises(FloatingPointTrap, match=name) as caught:
+            compiled(fn, x, traps=["inv", "div0", "oflo"]).run(x)
+        assert name in caught.value.op
+
+
+def test_a_trapped_execution_draws_nothing():
+    x = np.float16([[1, 1, 1, 1], [300, 1, 1, 1]])
+    exe = compiled(lambda v: (v + 0.0003) * v, x[0], traps=["oflo"], stochastic_rounding="on")
+    wanted = [exe.engine().run({0: x[:1]})[0] for _ in range(2)]
+    np.testing.assert_array_equal(*wanted)
+    engine = exe.engine()
+    with pytest.raises(FloatingPointTrap):
+        engine.run({0: x[1:]})
+    np.testing.assert_array_equal(engine.run({0: x[:1]})[0], wanted[0])
+
+
 @pytest.mark.parametrize("threads", [None, 1, 2])
 def test_states_are_put_back(threads):
     """The second turn of an execution overflows: the state is that from before the first."""

@@ -33,9 +33,16 @@ def lower_map(ctx: Context, node: Node) -> None:
         else:
             operands.append(ctx.need(value, layout.keep(kept)))
     outs = [_result_var(ctx, value, layout, operands) for value in node.results]
+    before = len(ctx.steps)
     emit_map(
         ctx, layout, node.attrs["body"], node.attrs["consts"], node.attrs["outs"], node.inputs, operands, has, outs
     )
+    if ctx.options["traps"] and "members" in node.attrs:
+        # Whoever traps something wants to know which operation of the chain it was.
+        labels = [ctx.at(ctx.label_of(Node("map", [], [], where=where))) for where in node.attrs["members"]]
+        for step in ctx.steps[before:]:
+            for group in step.groups:
+                group.members = labels if group.codelet == registry.MAP else None
     for value, var in zip(node.results, outs, strict=True):
         ctx.located[value] = Located(var, layout)
 

@@ -60,13 +60,14 @@ class Offset(NamedTuple):
 
 @dataclass
 class RawGroup:
-    """A group before allocation: columns are arrays or Offsets."""
+    """A group before allocation: columns are arrays or Offsets; `members` are labels of a map's operations."""
 
     codelet: int
     rows: int
     params: list[Any]
     columns: list[Any]
     rounding: int = 0
+    members: list[int] | None = None
 
 
 class Mark:

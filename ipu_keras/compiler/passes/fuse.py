@@ -8,6 +8,7 @@ A `map` node's attributes:
             then result k - len(inputs) of the body; an argument k < 0 is constant -k - 1
     consts  tuple of (dtype, 0-d array)
     dims    for each input, the dimensions of the result that it has (all of them, or fewer when it is broadcast)
+    members op_name of each operation of the body
     outs    for each result of the node, its place in the numbering of the arguments
 """
 
@@ -146,6 +147,7 @@ def _make_map(members: list[Node], outside: set[Value]) -> tuple[Node, dict[Valu
         "consts": tuple(consts),
         "dims": tuple(dims),
         "outs": tuple(place[v] for v in results),
+        "members": tuple(n.where or n.op for n in members),
     }
     if members[0].attrs.get("common"):
         attrs["common"] = True
