@@ -178,7 +178,8 @@ def convert_from_f8(packed_input: Any, dtype: Any = tf.float16, name: str | None
         >>> convert_from_f8(convert_to_f8(tf.constant([1.0, 3.2]), create_metadata(Format.F143)))
     """
     with tf.name_scope(name or "convert_from_f8"):
-        codes, metadata = _operand(QuarterTensor(*packed_input), "convert_from_f8")
+        codes, metadata = packed_input
+        codes, metadata = _operand(QuarterTensor(codes, metadata), "convert_from_f8")
         return tf.cast(_where(codes).from_quarter(codes, metadata), dtype)
 
 
@@ -369,6 +370,8 @@ def _padding(
 
 def _metadata(metadata: Any) -> Any:
     """A scalar uint8 tensor."""
+    if isinstance(metadata, int) and not 0 <= metadata < 256:
+        raise ArgumentError(f"the metadata of quarters is {metadata}; it is a byte, which create_metadata makes.")
     return tf.reshape(tf.cast(tf.convert_to_tensor(metadata), tf.uint8), ())
 
 

@@ -188,3 +188,10 @@ def test_other_chips_refuse():
 
     with pytest.raises(UnsupportedError, match="'bow' has no 8-bit floats; take c600"):
         run(fn, np.ones(4, np.float16), target="bow")
+
+
+def test_scalars_and_metadata_that_is_no_byte():
+    one = f8_ops.convert_to_f8(tf.constant(1.5), f8_ops.create_metadata(f8_ops.Format.F143))
+    assert float(f8_ops.convert_from_f8(one)) == 1.5
+    with pytest.raises(ValueError, match="it is a byte"):
+        f8_ops.convert_to_f8(tf.constant([1.5]), 300)
