@@ -400,7 +400,7 @@ def test_a_chain_is_one_map():
     assert after(fuse, m.of(y)) == lines("""
         %0 = parameter f32[4, 3]
         %1 = parameter f32[3]
-        %2 = map f32[4, 3] %0 %1 {'body': (('add', 'f32', 'f32', (0, 1)), ('tanh', 'f32', 'f32', (2,)), ('multiply', 'f32', 'f32', (3, -1))), 'consts': (('f32', array(2., dtype=float32)),), 'dims': ((0, 1), (1,)), 'outs': (4,)}
+        %2 = map f32[4, 3] %0 %1 {'body': (('add', 'f32', 'f32', (0, 1)), ('tanh', 'f32', 'f32', (2,)), ('multiply', 'f32', 'f32', (3, -1))), 'consts': (('f32', array(2., dtype=float32)),), 'dims': ((0, 1), (1,)), 'outs': (4,), 'members': ('add', 'tanh', 'multiply')}
         return %2""")  # noqa: E501
 
 
