@@ -1,6 +1,5 @@
 """Rounding to fp16: to nearest even, at random, and what an overflow becomes; on every instruction set."""
 
-import ml_dtypes  # noqa: F401  (numpy knows float8 and bfloat16 by it; gfloat uses it)
 import numpy as np
 import pytest
 from gfloat import RoundMode, round_float
