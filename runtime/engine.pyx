@@ -55,7 +55,7 @@ cdef struct Place:
     long counter            # turns of the loop over micro-batches
     long micro              # number of the micro-batch
     long *taken             # elements that went through each queue
-    uint64_t met, common    # groups that rounded at random so far, and those that all replicas shall round alike
+    uint64_t met, common    # compute sets and collectives so far, and those that all replicas round alike
 
 
 cdef struct Trap:
@@ -310,17 +310,22 @@ cdef class Engine(Device):
     cdef void collect(self, Step *step, Place *places, int first, int last, long order) noexcept nogil:
         """Combine values of all replicas."""
         cdef int t
-        cdef long g, r
+        cdef long g, r, row, many
         cdef int32_t *share
         cdef Scratch *s = &self.scratches[first]
         for t in range(first, last):
             for g in range(step.first, step.last):
                 share = &self.bounds[g * (self.threads + 1) + t]
                 self.prepare_rows(g, &places[0], 0, s)
-                run_collective(&self.groups[g], share[0], share[1], self.arena, self.stride, self.replica_bytes,
-                               self.replicas, s)
-                if s.fp.raised & self.fp_mode & TRAP_ALL:
-                    self.noted(g, 0, share[0], order, first)
+                # With traps one by one, to know the tile.
+                row, many = share[0], 1 if self.fp_mode & TRAP_ALL else share[1] - share[0]
+                while row < share[1]:
+                    run_collective(&self.groups[g], row, row + many, self.arena, self.stride, self.replica_bytes,
+                                   self.replicas, s)
+                    if s.fp.raised & self.fp_mode & TRAP_ALL:
+                        self.noted(g, 0, row, order, first)
+                        break
+                    row += many
         for r in range(self.replicas):
             self.advance(step, &places[r])
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.frontend import quarters
-from ipu_keras.keras import adapter
+from ipu_keras.frontend import quarters, trace
 from ipu_keras.ops import _quarters
 from ipu_keras.ops._refusals import ArgumentError, ArgumentTypeError
 
@@ -389,5 +388,5 @@ def _operand(value: Any, op: str) -> tuple[Any, Any]:
 
 def _where(*tensors: Any) -> Any:
     """The tiles' operations in a program that is traced for the device, else TensorFlow's own."""
-    on_device = adapter.current_tracer() is not None and all(t.shape.is_fully_defined() for t in tensors)
+    on_device = trace.for_tiles() and all(t.shape.is_fully_defined() for t in tensors)
     return quarters if on_device else _quarters

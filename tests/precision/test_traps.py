@@ -4,9 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_all_reduce
 
 import ipu_keras as ipu
 from ipu_keras.compiler import compile_module
+from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.compiler.passes.simplify import simplify
 from ipu_keras.graph.ir import Graph, Node
 from ipu_runtime.errors import FloatingPointTrap
@@ -174,3 +176,22 @@ def test_options_are_checked():
     ):  # fmt: skip
         with pytest.raises(ipu.errors.ConfigError, match=text):
             compiled(lambda v: v, x, **options)
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2])
+def test_a_sum_over_replicas_that_overflows_names_its_tile(threads):
+    """Element 100 of 4,096 lies on a tile of its own; only its sum over the replicas is too large."""
+    groups = tf.constant([[0, 1]], tf.int32)
+    x = np.ones(4096, np.float16)
+    module, _ = hlo_of(lambda v: xla_all_reduce(v, groups, "Add", "CrossReplica"), x)
+    exe = compile_module(module, options={"traps": ["oflo"]}, parallel=Parallel(replicas=2))
+    engine = exe.engine(threads=threads)
+    tiles = {}
+    for element in (0, 4000):
+        large = np.stack([x, x])[None]
+        large[0, :, element] = 40000
+        with pytest.raises(FloatingPointTrap) as caught:
+            engine.run({0: large})
+        assert caught.value.traps == ["oflo"]
+        tiles[element] = caught.value.tile
+    assert tiles[0] == 0 < tiles[4000]
