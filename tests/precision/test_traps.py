@@ -181,9 +181,8 @@ def test_options_are_checked():
 @pytest.mark.parametrize("threads", [None, 1, 2])
 def test_a_sum_over_replicas_that_overflows_names_its_tile(threads):
     """Element 100 of 4,096 lies on a tile of its own; only its sum over the replicas is too large."""
-    groups = tf.constant([[0, 1]], tf.int32)
     x = np.ones(4096, np.float16)
-    module, _ = hlo_of(lambda v: xla_all_reduce(v, groups, "Add", "CrossReplica"), x)
+    module, _ = hlo_of(lambda v: xla_all_reduce(v, tf.constant([[0, 1]], tf.int32), "Add", "CrossReplica"), x)
     exe = compile_module(module, options={"traps": ["oflo"]}, parallel=Parallel(replicas=2))
     engine = exe.engine(threads=threads)
     tiles = {}
