@@ -93,6 +93,10 @@ cdef extern from "vec.h" nogil:
         vec_fn convert[1][1]
         reduce_fn reduce[1][1]
         void (*philox)(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out) noexcept nogil
+        void (*gemm)(const float *a, long lda, const float *b, long ldb, float *c, int m, int n, int k, int ta, int tb,
+                     int more) noexcept nogil
+        void (*gemm_f64)(const double *a, long lda, const double *b, long ldb, double *c, int m, int n, int k, int ta,
+                         int tb, int more) noexcept nogil
 
     const vec_table *vec_select(const char *isa)
     uint32_t vec_raised(int op, int dtype, long n, const void *out, const void *a, const void *b)

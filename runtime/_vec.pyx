@@ -135,3 +135,24 @@ def copy_elements(dst, src):
         raise ValueError(f"copy of {src.shape} {src.dtype} to {dst.shape} {dst.dtype}")
     copy_strided(<long>src.size, <int>src.itemsize, <void *>_address(dst), <long>dst.strides[0],
                  _address(src), <long>src.strides[0])
+
+
+def gemm(a, b, add_to=None, isa=None):
+    """A B, or `add_to` + A B, of matrices of float32 or of float64 that are C-contiguous, transposes of such, or, but
+    for the transposes, parts of longer rows."""
+    cdef const vec_table *table = _table(isa)
+    cdef bint ta = a.strides[1] != a.itemsize, tb = b.strides[1] != b.itemsize
+    (m, k), n = a.shape, b.shape[1]
+    out = np.empty((m, n), a.dtype) if add_to is None else np.array(add_to, a.dtype, order="C")
+    lda, ldb = a.strides[1 if ta else 0] // a.itemsize, b.strides[1 if tb else 0] // b.itemsize
+    if b.shape[0] != k or b.dtype != a.dtype or out.shape != (m, n):
+        raise ValueError(f"{a.shape} {a.dtype} times {b.shape} {b.dtype}")
+    if a.dtype == np.float32:
+        table.gemm(<float *>_address(a), lda, <float *>_address(b), ldb, <float *>_address(out), m, n, k, ta, tb,
+                   add_to is not None)
+    elif a.dtype == np.float64:
+        table.gemm_f64(<double *>_address(a), lda, <double *>_address(b), ldb, <double *>_address(out), m, n, k, ta,
+                       tb, add_to is not None)
+    else:
+        raise ValueError(f"no product of {a.dtype}")
+    return out

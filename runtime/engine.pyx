@@ -23,7 +23,6 @@ from ipu_runtime.device cimport (
     WINDOW, COMMON, NEAREST, Device, Slot, Step)
 from ipu_runtime.dispatch cimport FUNCTIONS
 
-from ipu_runtime import blas
 from ipu_runtime.errors import FloatingPointTrap, IPUError, LoopLimitError
 
 cdef extern from "barrier.h" nogil:
@@ -139,8 +138,7 @@ cdef class Engine(Device):
         if self.strict:
             self._run_strict(repeat)
         else:
-            with blas.one_thread():
-                self._run_threads(repeat)
+            self._run_threads(repeat)
         if self.trapped >= 0:
             self.remote = remote
             self._put_back(kept)
@@ -208,15 +206,14 @@ cdef class Engine(Device):
         place.iteration = place.micro = place.met = place.common = 0
         place.taken = NULL
         held = self._bind(feeds, 1, {})
-        with blas.one_thread():
-            for pc in range(self.n_steps):
-                step = &self.steps[pc]
-                clock_gettime(CLOCK_MONOTONIC, &begin)
-                if step.kind < REPEAT:
-                    for g in range(step.first, step.last):
-                        self.rows(g, step.kind, 0, self.groups[g].n, &place, 0, 0, 0)
-                clock_gettime(CLOCK_MONOTONIC, &end)
-                seconds[pc] = (end.tv_sec - begin.tv_sec) + 1e-9 * (end.tv_nsec - begin.tv_nsec)
+        for pc in range(self.n_steps):
+            step = &self.steps[pc]
+            clock_gettime(CLOCK_MONOTONIC, &begin)
+            if step.kind < REPEAT:
+                for g in range(step.first, step.last):
+                    self.rows(g, step.kind, 0, self.groups[g].n, &place, 0, 0, 0)
+            clock_gettime(CLOCK_MONOTONIC, &end)
+            seconds[pc] = (end.tv_sec - begin.tv_sec) + 1e-9 * (end.tv_nsec - begin.tv_nsec)
         del held
         return np.asarray(seconds)
 

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNTIME_NEEDS = ["numpy", "scipy", "threadpoolctl"]
+RUNTIME_NEEDS = ["numpy"]
 DEMO_KEYS = {
     "accuracy": float,
     "cycles_per_step": int,

@@ -11,13 +11,13 @@ bring them stay contiguous:
     0  input [g, b, s.., c], weights [g, k.., c, n], output [g, b, o.., n]
     1  input [g, c, s.., b], weights [g, c, k.., n], output [g, o.., b, n]
 
-A panel of outputs times (taps, channels) is gathered, then multiplied with the weights by the same BLAS as `dot`.
+A panel of outputs times (taps, channels) is gathered, then multiplied with the weights by the same kernel as in `dot`.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
 from ipu_runtime._vec cimport DT_F16, DT_F32, vec_fp, vec_select, vec_table
-from ipu_runtime.codelets.dot cimport gemm, gemm_f16
+from ipu_runtime.codelets.dot cimport gemm_f16
 from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
 
 DEF PANEL = 65536   # floats of a panel: it stays in L2
@@ -48,7 +48,8 @@ cdef inline void panel_product(const Shape *c, const float *panel, const float *
         gemm_f16(panel, w, c.wide, y + first * c.oc * 2, <int>count, <int>c.oc, <int>c.k,
                  <int>(c.k if turned or c.ic == 0 else c.ic), turned, False, c.table, c.fp)
     else:
-        gemm(panel, w, <float *>y + first * c.oc, <int>count, <int>c.oc, <int>c.k, turned, False, 0)
+        c.table.gemm(panel, count if turned else c.k, w, c.oc, <float *>y + first * c.oc, <int>count, <int>c.oc,
+                     <int>c.k, turned, False, False)
 
 
 cdef inline bint step(long *at, const long *ends, int nd) noexcept nogil:

@@ -3,16 +3,14 @@
 Parameters: dtype of A and B, A is stored [k, m], B is stored [n, k], the planned method (cycles only), dtype of C.
 Columns: tile, batch, m, n, k, offset of A, of B, of C.
 
-fp32 goes to BLAS, one thread a tile (measured: squares of 16 to 128, 113 to 205 GFLOP/s on one AVX-512 core against
-13 to 36 of a plain loop); blocks too small for a call's overhead go to a loop.
+fp32 goes to the product of kernels/vec_gemm.h. Measured against a library's packed one (OpenBLAS 0.3, one core with
+AVX2): 1.2 to 2.5 times as fast on operands in memory, 1.1 to 4 times on those in cache.
 
 With fp16 partial sums the AMP takes 16 input channels at a time: exact within a block of them, one rounding to fp16 a
 block [unvalidated: no source says where the chip rounds].
 """
 from libc.stdint cimport int8_t, int32_t, uint8_t
 from libc.string cimport memset
-
-from scipy.linalg.cython_blas cimport sgemm
 
 from ipu_runtime._vec cimport DT_F16, DT_F32, DT_S8, DT_U8, vec_fp, vec_select, vec_table
 from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
@@ -21,44 +19,11 @@ from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch,
 DEF BLOCK = 16   # input channels of an fp16 AMP block
 
 
-cdef void gemm(const float *a, const float *b, float *c, int m, int n, int k, bint ta, bint tb,
-               float beta) noexcept nogil:
-    """Row-major C[m, n] = A[m, k] B[k, n] + beta C; `ta`: A is stored [k, m], `tb`: B is stored [n, k]."""
-    gemm_part(a, m if ta else k, b, k if tb else n, c, m, n, k, ta, tb, beta)
-
-
-cdef void gemm_part(const float *a, int lda, const float *b, int ldb, float *c, int m, int n, int k, bint ta, bint tb,
-                    float beta) noexcept nogil:
-    """The same with rows of A and B that are `lda` and `ldb` elements apart."""
-    cdef char yes = b"T"
-    cdef char no = b"N"
-    cdef float one = 1
-    cdef int i, j, d
-    cdef float x
-    if m * n == 0:
-        return
-    if <long>m * n * k > 512:
-        # BLAS is column-major: it computes the transposed product of the operands in turn.
-        sgemm(&yes if tb else &no, &yes if ta else &no, &n, &m, &k, &one, <float *>b, &ldb, <float *>a, &lda, &beta,
-              c, &n)
-        return
-    for i in range(m):
-        if beta == 0:
-            for j in range(n):
-                c[i * n + j] = 0
-        for d in range(k):
-            x = a[d * lda + i] if ta else a[i * lda + d]
-            if tb:
-                for j in range(n):
-                    c[i * n + j] += x * b[j * ldb + d]
-            else:
-                for j in range(n):
-                    c[i * n + j] += x * b[d * ldb + j]
-
-
 cdef void gemm_f16(const float *a, const float *b, float *wide, char *c, int m, int n, int k, int run, bint ta, bint tb,
                    const vec_table *table, vec_fp *fp) noexcept nogil:
-    """The same product with partial sums in fp16, rounded after each block of input channels.
+    """Row-major C[m, n] = A[m, k] B[k, n] with partial sums in fp16, rounded after each block of input channels.
+
+    `ta`: A is stored [k, m], `tb`: B is stored [n, k].
 
     `wide` has room for C in fp32. Blocks do not cross the ends of runs of `run` channels (the taps of a convolution).
     """
@@ -68,8 +33,8 @@ cdef void gemm_f16(const float *a, const float *b, float *wide, char *c, int m, 
     while first < k:
         left = run - first % run
         depth = BLOCK if left > BLOCK else left
-        gemm_part(a + (first * lda if ta else first), lda, b + (first if tb else first * ldb), ldb, wide, m, n, depth,
-                  ta, tb, 1 if first else 0)
+        table.gemm(a + (first * lda if ta else first), lda, b + (first if tb else first * ldb), ldb, wide, m, n, depth,
+                   ta, tb, first > 0)
         table.convert[DT_F16][DT_F32](<long>m * n, c, wide, NULL, NULL, fp)
         first += depth
         if first < k:
@@ -129,7 +94,8 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
             if narrow:
                 gemm_f16(<float *>a + ia, <float *>b + ib, wide, c + ic * 2, m, n, k, k, ta, tb, table, &s.fp)
             elif dtype == DT_F32 or dtype == DT_F16:
-                gemm(<float *>a + ia, <float *>b + ib, <float *>c + ic, m, n, k, ta, tb, 0)
+                table.gemm(<float *>a + ia, m if ta else k, <float *>b + ib, k if tb else n, <float *>c + ic, m, n, k,
+                           ta, tb, False)
             elif dtype == DT_S8:
                 integer_dot[int8_t](<int8_t *>a + ia, <int8_t *>b + ib, <int32_t *>c + ic, m, n, k, ta, tb)
             elif dtype == DT_U8:

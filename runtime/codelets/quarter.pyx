@@ -22,8 +22,6 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
-from scipy.linalg.cython_blas cimport dgemm
-
 from ipu_runtime._vec cimport DT_F16, DT_F32, vec_fp, vec_select, vec_table
 from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch
 
@@ -185,23 +183,6 @@ cdef void accumulate(const vec_table *table, const double *block, char *sums, fl
     table.convert[DT_F16][DT_F32](n, sums, wide, NULL, NULL, fp)
 
 
-cdef void block_product(const double *a, int lda, const double *b, double *c, int m, int n, int k) noexcept nogil:
-    """Row-major C[m, n] = A[m, k] B[k, n]; rows of A are `lda` elements apart."""
-    cdef char no = b"N"
-    cdef double one = 1, zero = 0, x
-    cdef int i, j, d
-    if <long>m * n * k > 512:
-        # BLAS is column-major: it computes the transposed product of the operands in turn.
-        dgemm(&no, &no, &n, &m, &k, &one, <double *>b, &n, <double *>a, &lda, &zero, c, &n)
-        return
-    memset(c, 0, <size_t>m * n * 8)
-    for i in range(m):
-        for d in range(k):
-            x = a[i * lda + d]
-            for j in range(n):
-                c[i * n + j] += x * b[d * n + j]
-
-
 cdef void places(const Group *g, long row, int nd, long outs, long taps, int *index) noexcept nogil:
     """For each output and tap the input's place in its block, -1 where there is none."""
     cdef const int64_t *p
@@ -305,8 +286,8 @@ cdef void run_quarter_product(const Group *g, long lo, long hi, char *arena, siz
                     panel[i] = x_values[line[i]]
                 for t in range(taps):
                     for c in range(0, ic, BLOCK):
-                        block_product(panel + t * ic + c, <int>k, weights + (t * ic + c) * oc, block, <int>count,
-                                      <int>oc, <int>(ic - c if ic - c < BLOCK else BLOCK))
+                        table.gemm_f64(panel + t * ic + c, k, weights + (t * ic + c) * oc, oc, block, <int>count,
+                                       <int>oc, <int>(ic - c if ic - c < BLOCK else BLOCK), False, False, False)
                         accumulate(table, block, y + first * oc * 2, wide, count * oc, scale, t == 0 and c == 0,
                                    &s.fp)
                 first += count

@@ -16,7 +16,7 @@ from libc.stdint cimport int32_t, uint16_t
 from libc.string cimport memset
 
 from ipu_runtime._vec cimport DT_F16, DT_F32, vec_select, vec_table
-from ipu_runtime.codelets.dot cimport gemm_f16, gemm_part
+from ipu_runtime.codelets.dot cimport gemm_f16
 from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
 
 
@@ -50,7 +50,7 @@ cdef inline float dot(const float *x, const float *y, long n) noexcept nogil:
     return total
 
 
-cdef void block(int mode, float *v, float *x, float *y, int n, int b) noexcept nogil:
+cdef void block(const vec_table *table, int mode, float *v, float *x, float *y, int n, int b) noexcept nogil:
     """One block's product; forward and transposed add to what is there."""
     if b == 1:
         if mode == FORWARD:
@@ -60,11 +60,11 @@ cdef void block(int mode, float *v, float *x, float *y, int n, int b) noexcept n
         else:
             v[0] = dot(x, y, n)
     elif mode == FORWARD:
-        gemm_part(x, b, v, b, y, n, b, b, False, False, 1)
+        table.gemm(x, b, v, b, y, n, b, b, False, False, True)
     elif mode == TRANSPOSED:
-        gemm_part(y, b, v, b, x, n, b, b, False, True, 1)
+        table.gemm(y, b, v, b, x, n, b, b, False, True, True)
     else:
-        gemm_part(x, b, y, b, v, b, b, n, True, False, 0)
+        table.gemm(x, b, y, b, v, b, b, n, True, False, False)
 
 
 cdef void run_sparse(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
@@ -110,7 +110,7 @@ cdef void run_sparse(const Group *g, long lo, long hi, char *arena, size_t strid
                          b, b, n, n, True, False, table, &s.fp)
                 table.convert[DT_F32][DT_F16](b * b, wide[0] + i * b * b, stored[0] + i * b * b * 2, NULL, NULL, NULL)
                 continue
-            block(mode, wide[0] + i * b * b, wide[1] + k * slice_, wide[2] + m * slice_, n, b)
+            block(table, mode, wide[0] + i * b * b, wide[1] + k * slice_, wide[2] + m * slice_, n, b)
             if narrow and b > 1:
                 first = (k if mode == TRANSPOSED else m) * slice_
                 table.convert[DT_F16][DT_F32](slice_, stored[written] + first * 2, wide[written] + first, NULL, NULL,

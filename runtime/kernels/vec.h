@@ -1,6 +1,6 @@
 /* Element-wise kernels on contiguous chunks, one table of function pointers for each instruction set.
  *
- * All tables give the same bits (NaN payloads aside). No kernel allocates, locks or keeps state but in its caller's
+ * All tables give the same bits (NaN payloads and matrix products aside: those are fused where the CPU can). No kernel allocates, locks or keeps state but in its caller's
  * `vec_fp`, so any number of threads may call them. Kernels expect the default floating-point environment: round to
  * nearest, no flush to zero. */
 #ifndef IPU_VEC_H
@@ -49,6 +49,12 @@ typedef struct {
     vec_fn convert[DT_COUNT][DT_COUNT];        /* [to][from] */
     reduce_fn reduce[VEC_OP_COUNT][DT_COUNT];  /* add, multiply, maximum, minimum, and, or, xor */
     void (*philox)(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out);
+    /* C[m, n] = A[m, k] B[k, n], added to C if `more`; rows of A and B are `lda` and `ldb` elements apart. `ta`: A is
+     * stored [k, m], `tb`: B is stored [n, k]. */
+    void (*gemm)(const float *a, long lda, const float *b, long ldb, float *c, int m, int n, int k, int ta, int tb,
+                 int more);
+    void (*gemm_f64)(const double *a, long lda, const double *b, long ldb, double *c, int m, int n, int k, int ta,
+                     int tb, int more);
 } vec_table;
 
 /* NULL: what IPU_RUNTIME_ISA names, else the best that the CPU has. "baseline", "avx2", "avx512": that one.

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,f16c,bmi2,lzcnt,popcnt"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi2,lzcnt,popcnt"))), apply_to = function)
 #else
-#pragma GCC target("avx2,f16c,bmi2,lzcnt,popcnt")
+#pragma GCC target("avx2,fma,f16c,bmi2,lzcnt,popcnt")
 #endif
 
 #define VEC_LEVEL 1

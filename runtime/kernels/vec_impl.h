@@ -190,6 +190,15 @@ UNARY(not_pred, pred_t, pred_t, x ^ 1)
 #include "vec_reduce.h"
 #include "vec_philox.h"
 
+#define GEMM_REAL float
+#define GEMM_SUFFIX f32
+#define GEMM_INTEL ps
+#include "vec_gemm.h"
+#define GEMM_REAL double
+#define GEMM_SUFFIX f64
+#define GEMM_INTEL pd
+#include "vec_gemm.h"
+
 /* ---- The table ---- */
 
 #define SAME_FOR_SIGNS(op)                                                    \
@@ -205,6 +214,8 @@ UNARY(not_pred, pred_t, pred_t, x ^ 1)
 const vec_table VEC_TABLE = {
     .name = VEC_TABLE_NAME,
     .philox = philox,
+    .gemm = gemm_f32,
+    .gemm_f64 = gemm_f64,
     .op = {
         [VEC_COPY] = SAME_FOR_SIGNS(copy), [DT_PRED] = copy_u8, [DT_F16] = copy_u16, [DT_F32] = copy_u32},
         [VEC_ABS] = {[DT_S8] = abs_s8, [DT_U8] = copy_u8, [DT_S16] = abs_s16, [DT_U16] = copy_u16, [DT_S32] = abs_s32,
