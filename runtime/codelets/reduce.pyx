@@ -43,6 +43,17 @@ cdef void *prepare_reduce(const Group *g) noexcept:
     return r
 
 
+cdef inline void fill(char *out, long n, const void *value, long size) noexcept nogil:
+    # Every copy is twice as long as the one before: a call for each element would cost more than the reduction.
+    cdef long done = size, total = n * size
+    if n == 0:
+        return
+    memcpy(out, value, size)
+    while done < total:
+        memcpy(out + done, out, done if done < total - done else total - done)
+        done *= 2
+
+
 cdef inline bint advance(long *at, const long *ext, const long *step, int last, long *pos) noexcept nogil:
     # The next index of the dimensions 0..last; `pos` follows by the steps. False after the last index.
     cdef int d = last
@@ -61,13 +72,14 @@ cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t strid
     cdef Reduce *r = <Reduce *>g.aux
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d
-    cdef long mask = p[1], row, i, n, outs, pos, inner, size = r.size
+    cdef long mask = p[1], row, n, outs, pos, inner, size = r.size
     cdef long ext[8]
     cdef long at[8]
     cdef long steps[8]
     cdef char *x
     cdef char *out
     cdef char *home
+    cdef float start
     for row in range(lo, hi):
         begin_row(s, row)
         x = operand(g, 1 + rank, row, arena, stride)
@@ -88,11 +100,10 @@ cdef void run_reduce(const Group *g, long lo, long hi, char *arena, size_t strid
                 return
             r.widen(n, out + outs * 4, x, NULL, NULL, NULL)
             x = out + outs * 4
-            r.widen(1, out, &p[4], NULL, NULL, NULL)
-        elif outs:
-            memcpy(out, &p[4], size)
-        for i in range(1, outs):
-            memcpy(out + i * size, out, size)
+            r.widen(1, &start, &p[4], NULL, NULL, NULL)
+            fill(out, outs, &start, size)
+        else:
+            fill(out, outs, &p[4], size)
         inner = ext[rank - 1]
         pos = 0
         if n:
@@ -146,7 +157,7 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
     cdef const int64_t *p = g.params
     cdef int rank = <int>p[0], d, k, n_ops = <int>p[2], n_const = <int>p[3], n_tmp = <int>p[4]
     cdef const int64_t *ops = p + 6
-    cdef long mask = p[1], row, i, n, outs, pos, inner, c, len_, base
+    cdef long mask = p[1], row, n, outs, pos, inner, c, len_, base
     cdef long ext[8]
     cdef long at[8]
     cdef long steps[8]
@@ -173,8 +184,7 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
             n *= ext[d]
         for k in range(n_ops):
             out = operand(g, 1 + rank + n_ops + k, row, arena, stride)
-            for i in range(outs):
-                memcpy(out + i * ops[3 * k], &ops[3 * k + 1], ops[3 * k])
+            fill(out, outs, &ops[3 * k + 1], ops[3 * k])
         if n == 0:
             continue
         inner = ext[rank - 1]
