@@ -86,6 +86,13 @@ cdef extern from "vec.h" nogil:
     ctypedef void (*vec_fn)(long n, void *out, const void *a, const void *b, const void *c, vec_fp *fp) noexcept nogil
     ctypedef void (*reduce_fn)(long n, void *acc, const void *x) noexcept nogil
 
+    ctypedef struct vec_ahead:
+        const char *at
+        const char *end
+        const char *next
+        const char *next_end
+        long products
+
     ctypedef struct vec_table:
         const char *name
         # Arrays of [VEC_OP_COUNT][DT_COUNT], [DT_COUNT][DT_COUNT], [VEC_OP_COUNT][DT_COUNT]; index both dimensions.
@@ -94,9 +101,9 @@ cdef extern from "vec.h" nogil:
         reduce_fn reduce[1][1]
         void (*philox)(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out) noexcept nogil
         void (*gemm)(const float *a, long lda, const float *b, long ldb, float *c, int m, int n, int k, int ta, int tb,
-                     int more) noexcept nogil
+                     int more, vec_ahead *ahead) noexcept nogil
         void (*gemm_f64)(const double *a, long lda, const double *b, long ldb, double *c, int m, int n, int k, int ta,
-                         int tb, int more) noexcept nogil
+                         int tb, int more, vec_ahead *ahead) noexcept nogil
 
     const vec_table *vec_select(const char *isa)
     uint32_t vec_raised(int op, int dtype, long n, const void *out, const void *a, const void *b)
@@ -106,4 +113,6 @@ cdef extern from "vec.h" nogil:
     int vec_dtype_size(int dtype)
     void copy_strided(long n, int elem_size, void *dst, long dst_stride_bytes,
                       const void *src, long src_stride_bytes)
+    void copy_past_caches(void *dst, const void *src, size_t n)
+    void fence_copies()
     void philox4x32(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out)

@@ -149,10 +149,10 @@ def gemm(a, b, add_to=None, isa=None):
         raise ValueError(f"{a.shape} {a.dtype} times {b.shape} {b.dtype}")
     if a.dtype == np.float32:
         table.gemm(<float *>_address(a), lda, <float *>_address(b), ldb, <float *>_address(out), m, n, k, ta, tb,
-                   add_to is not None)
+                   add_to is not None, NULL)
     elif a.dtype == np.float64:
         table.gemm_f64(<double *>_address(a), lda, <double *>_address(b), ldb, <double *>_address(out), m, n, k, ta,
-                       tb, add_to is not None)
+                       tb, add_to is not None, NULL)
     else:
         raise ValueError(f"no product of {a.dtype}")
     return out

@@ -46,10 +46,10 @@ cdef inline void panel_product(const Shape *c, const float *panel, const float *
     # last taps follow one another within a channel, and blocks run over both.
     if c.narrow:
         gemm_f16(panel, w, c.wide, y + first * c.oc * 2, <int>count, <int>c.oc, <int>c.k,
-                 <int>(c.k if turned or c.ic == 0 else c.ic), turned, False, c.table, c.fp)
+                 <int>(c.k if turned or c.ic == 0 else c.ic), turned, False, c.table, c.fp, NULL)
     else:
         c.table.gemm(panel, count if turned else c.k, w, c.oc, <float *>y + first * c.oc, <int>count, <int>c.oc,
-                     <int>c.k, turned, False, False)
+                     <int>c.k, turned, False, False, NULL)
 
 
 cdef inline bint step(long *at, const long *ends, int nd) noexcept nogil:

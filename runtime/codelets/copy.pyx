@@ -6,8 +6,12 @@ destination stride, source stride (elements). The host is a tile 0 with another 
 """
 from libc.string cimport memcpy
 
-from ipu_runtime._vec cimport copy_strided
+from ipu_runtime._vec cimport copy_past_caches, copy_strided, fence_copies
 from ipu_runtime.core cimport Group, cell
+
+
+DEF MUCH = 4 << 20     # bytes of a group's copies that the caches do not hold until they are read
+DEF LONG_RUN = 512     # bytes of a run from which going past the caches pays
 
 
 cdef void run_copy(const Group *g, long lo, long hi, char *src, size_t src_stride, char *dst,
@@ -40,6 +44,8 @@ cdef void run_copy(const Group *g, long lo, long hi, char *src, size_t src_strid
                 if size == 4 and inner < 16:
                     for i in range(inner):
                         (<int *>b)[i] = (<int *>a)[i]
+                elif inner * size >= LONG_RUN and g.n * inner * size > MUCH:
+                    copy_past_caches(b, a, inner * size)
                 else:
                     memcpy(b, a, inner * size)
             else:
@@ -57,3 +63,4 @@ cdef void run_copy(const Group *g, long lo, long hi, char *src, size_t src_strid
                 d -= 1
             if d < 0:
                 break
+    fence_copies()

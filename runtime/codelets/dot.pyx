@@ -12,7 +12,7 @@ block [unvalidated: no source says where the chip rounds].
 from libc.stdint cimport int8_t, int32_t, uint8_t
 from libc.string cimport memset
 
-from ipu_runtime._vec cimport DT_F16, DT_F32, DT_S8, DT_U8, vec_fp, vec_select, vec_table
+from ipu_runtime._vec cimport DT_F16, DT_F32, DT_S8, DT_U8, vec_ahead, vec_dtype_size, vec_fp, vec_select, vec_table
 from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
 
 
@@ -20,7 +20,7 @@ DEF BLOCK = 16   # input channels of an fp16 AMP block
 
 
 cdef void gemm_f16(const float *a, const float *b, float *wide, char *c, int m, int n, int k, int run, bint ta, bint tb,
-                   const vec_table *table, vec_fp *fp) noexcept nogil:
+                   const vec_table *table, vec_fp *fp, vec_ahead *ahead) noexcept nogil:
     """Row-major C[m, n] = A[m, k] B[k, n] with partial sums in fp16, rounded after each block of input channels.
 
     `ta`: A is stored [k, m], `tb`: B is stored [n, k].
@@ -34,7 +34,7 @@ cdef void gemm_f16(const float *a, const float *b, float *wide, char *c, int m, 
         left = run - first % run
         depth = BLOCK if left > BLOCK else left
         table.gemm(a + (first * lda if ta else first), lda, b + (first if tb else first * ldb), ldb, wide, m, n, depth,
-                   ta, tb, first > 0)
+                   ta, tb, first > 0, ahead)
         table.convert[DT_F16][DT_F32](<long>m * n, c, wide, NULL, NULL, fp)
         first += depth
         if first < k:
@@ -66,6 +66,16 @@ cdef void *prepare_dot(const Group *g) noexcept:
     return <void *>vec_select(NULL)
 
 
+cdef inline void next_operands(const Group *g, long row, bint there, int size, char *arena, size_t stride,
+                               vec_ahead *ahead) noexcept nogil:
+    cdef long batch, m, n, k
+    ahead.at = ahead.end = ahead.next = ahead.next_end = arena
+    if there:
+        batch, m, n, k = cell(g, 1, row), cell(g, 2, row), cell(g, 3, row), cell(g, 4, row)
+        ahead.at, ahead.next = operand(g, 5, row, arena, stride), operand(g, 6, row, arena, stride)
+        ahead.end, ahead.next_end = ahead.at + batch * m * k * size, ahead.next + batch * k * n * size
+
+
 cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
     cdef const vec_table *table = <const vec_table *>g.aux
     cdef int dtype = <int>g.params[0]
@@ -76,9 +86,14 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
     cdef char *b
     cdef char *c
     cdef float *wide
+    cdef vec_ahead ahead
+    cdef int size = vec_dtype_size(dtype)
     for row in range(lo, hi):
         begin_row(s, row)
         batch, m, n, k = cell(g, 1, row), cell(g, 2, row), cell(g, 3, row), cell(g, 4, row)
+        # Each tile's operands come from memory: those of the next tile while this one's are multiplied.
+        next_operands(g, row + 1, row + 1 < hi, size, arena, stride, &ahead)
+        ahead.products = batch * ((k + BLOCK - 1) // BLOCK if narrow else 1)
         a, b = operand(g, 5, row, arena, stride), operand(g, 6, row, arena, stride)
         c = operand(g, 7, row, arena, stride)
         if dtype == DT_F16:
@@ -92,10 +107,11 @@ cdef void run_dot(const Group *g, long lo, long hi, char *arena, size_t stride, 
         for i in range(batch):
             ia, ib, ic = i * m * k, i * k * n, i * m * n
             if narrow:
-                gemm_f16(<float *>a + ia, <float *>b + ib, wide, c + ic * 2, m, n, k, k, ta, tb, table, &s.fp)
+                gemm_f16(<float *>a + ia, <float *>b + ib, wide, c + ic * 2, m, n, k, k, ta, tb, table, &s.fp,
+                         &ahead)
             elif dtype == DT_F32 or dtype == DT_F16:
                 table.gemm(<float *>a + ia, m if ta else k, <float *>b + ib, k if tb else n, <float *>c + ic, m, n, k,
-                           ta, tb, False)
+                           ta, tb, False, &ahead)
             elif dtype == DT_S8:
                 integer_dot[int8_t](<int8_t *>a + ia, <int8_t *>b + ib, <int32_t *>c + ic, m, n, k, ta, tb)
             elif dtype == DT_U8:

@@ -287,7 +287,7 @@ cdef void run_quarter_product(const Group *g, long lo, long hi, char *arena, siz
                 for t in range(taps):
                     for c in range(0, ic, BLOCK):
                         table.gemm_f64(panel + t * ic + c, k, weights + (t * ic + c) * oc, oc, block, <int>count,
-                                       <int>oc, <int>(ic - c if ic - c < BLOCK else BLOCK), False, False, False)
+                                       <int>oc, <int>(ic - c if ic - c < BLOCK else BLOCK), False, False, False, NULL)
                         accumulate(table, block, y + first * oc * 2, wide, count * oc, scale, t == 0 and c == 0,
                                    &s.fp)
                 first += count

@@ -60,11 +60,11 @@ cdef void block(const vec_table *table, int mode, float *v, float *x, float *y, 
         else:
             v[0] = dot(x, y, n)
     elif mode == FORWARD:
-        table.gemm(x, b, v, b, y, n, b, b, False, False, True)
+        table.gemm(x, b, v, b, y, n, b, b, False, False, True, NULL)
     elif mode == TRANSPOSED:
-        table.gemm(y, b, v, b, x, n, b, b, False, True, True)
+        table.gemm(y, b, v, b, x, n, b, b, False, True, True, NULL)
     else:
-        table.gemm(x, b, y, b, v, b, b, n, True, False, False)
+        table.gemm(x, b, y, b, v, b, b, n, True, False, False, NULL)
 
 
 cdef void run_sparse(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
@@ -107,7 +107,7 @@ cdef void run_sparse(const Group *g, long lo, long hi, char *arena, size_t strid
             if mode == SAMPLED and narrow and b > 1:
                 # The rows are the input channels: a rounding for each AMP block of them.
                 gemm_f16(wide[1] + k * slice_, wide[2] + m * slice_, wide[0] + i * b * b, stored[0] + i * b * b * 2,
-                         b, b, n, n, True, False, table, &s.fp)
+                         b, b, n, n, True, False, table, &s.fp, NULL)
                 table.convert[DT_F32][DT_F16](b * b, wide[0] + i * b * b, stored[0] + i * b * b * 2, NULL, NULL, NULL)
                 continue
             block(table, mode, wide[0] + i * b * b, wide[1] + k * slice_, wide[2] + m * slice_, n, b)

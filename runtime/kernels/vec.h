@@ -1,11 +1,12 @@
 /* Element-wise kernels on contiguous chunks, one table of function pointers for each instruction set.
  *
- * All tables give the same bits (NaN payloads and matrix products aside: those are fused where the CPU can). No kernel allocates, locks or keeps state but in its caller's
- * `vec_fp`, so any number of threads may call them. Kernels expect the default floating-point environment: round to
- * nearest, no flush to zero. */
+ * All tables give the same bits, NaN payloads and matrix products (fused where the CPU can) aside. No kernel allocates,
+ * locks or keeps state but in its caller's `vec_fp`, so any number of threads may call them. Kernels expect the default
+ * floating-point environment: round to nearest, no flush to zero. */
 #ifndef IPU_VEC_H
 #define IPU_VEC_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "vec_ops.h"
@@ -43,6 +44,14 @@ typedef void (*vec_fn)(long n, void *out, const void *a, const void *b, const vo
 /* acc[0] = op(acc[0], x[0], ..., x[n-1]), in an order that depends on n only. */
 typedef void (*reduce_fn)(long n, void *acc, const void *x);
 
+/* What matrix products fetch into the cache while they compute, for the next one: two ranges of memory, spread evenly
+ * over the blocks of `products` products. */
+typedef struct {
+    const char *at, *end, *next, *next_end;
+    long products;
+    long lines;           /* of 64 bytes with each block: worked out at the start of a product */
+} vec_ahead;
+
 typedef struct {
     const char *name;
     vec_fn op[VEC_OP_COUNT][DT_COUNT];         /* [op][operand dtype]; select: dtype of b and c. NULL: does not apply */
@@ -50,11 +59,11 @@ typedef struct {
     reduce_fn reduce[VEC_OP_COUNT][DT_COUNT];  /* add, multiply, maximum, minimum, and, or, xor */
     void (*philox)(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out);
     /* C[m, n] = A[m, k] B[k, n], added to C if `more`; rows of A and B are `lda` and `ldb` elements apart. `ta`: A is
-     * stored [k, m], `tb`: B is stored [n, k]. */
+     * stored [k, m], `tb`: B is stored [n, k]. `ahead` may be NULL. */
     void (*gemm)(const float *a, long lda, const float *b, long ldb, float *c, int m, int n, int k, int ta, int tb,
-                 int more);
+                 int more, vec_ahead *ahead);
     void (*gemm_f64)(const double *a, long lda, const double *b, long ldb, double *c, int m, int n, int k, int ta,
-                     int tb, int more);
+                     int tb, int more, vec_ahead *ahead);
 } vec_table;
 
 /* NULL: what IPU_RUNTIME_ISA names, else the best that the CPU has. "baseline", "avx2", "avx512": that one.
@@ -74,6 +83,11 @@ int vec_dtype_size(int dtype);
 
 /* n elements of elem_size bytes (any size; 1, 2, 4, 8 are fast); strides in bytes, may be 0 or negative. */
 void copy_strided(long n, int elem_size, void *dst, long dst_stride_bytes, const void *src, long src_stride_bytes);
+
+/* memcpy for what will not be read before the caches have seen much else: it does not bring the destination's lines in
+ * first, which is a third of the traffic. Other threads see the data after `fence_copies`. */
+void copy_past_caches(void *dst, const void *src, size_t n);
+void fence_copies(void);
 
 /* n_blocks times four words of Philox 4x32-10. Block i has counter ctr + i (128 bits), key words low then high. */
 void philox4x32(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out);

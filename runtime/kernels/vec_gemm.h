@@ -54,9 +54,11 @@ typedef GEMM_REAL GEMM(vector);
  * Element (i, d) of A is a[i * row_step + d * step]. */
 static inline __attribute__((always_inline)) void GEMM(gemm_block)(
     const int rows, const int vectors, const GEMM_REAL *a, long row_step, long step, const GEMM_REAL *b, long ldb,
-    GEMM_REAL *c, long ldc, int k, int more)
+    GEMM_REAL *c, long ldc, int k, int more, vec_ahead *ahead)
 {
     GEMM(vector) sum[GEMM_ROWS][2];
+    if (ahead)
+        fetch_ahead(ahead);
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vectors; v++)
             sum[i][v] = more ? GEMM_LOAD(c + i * ldc + v * GEMM_WIDTH) : GEMM_ALL(0);
@@ -78,14 +80,15 @@ static inline __attribute__((always_inline)) void GEMM(gemm_block)(
 /* All rows of C for GEMM_WIDTH or two times GEMM_WIDTH of its columns. */
 static inline __attribute__((always_inline)) void GEMM(gemm_columns)(
     const int vectors, int m, const GEMM_REAL *a, long row_step, long step, const GEMM_REAL *b, long ldb, GEMM_REAL *c,
-    long ldc, int k, int more)
+    long ldc, int k, int more, vec_ahead *ahead)
 {
     int i = 0;
     for (; i + GEMM_ROWS <= m; i += GEMM_ROWS)
-        GEMM(gemm_block)(GEMM_ROWS, vectors, a + i * row_step, row_step, step, b, ldb, c + i * ldc, ldc, k, more);
+        GEMM(gemm_block)(GEMM_ROWS, vectors, a + i * row_step, row_step, step, b, ldb, c + i * ldc, ldc, k, more,
+                         ahead);
     a += i * row_step, c += i * ldc;
 #define LAST(rows)                                                            \
-    case rows: GEMM(gemm_block)(rows, vectors, a, row_step, step, b, ldb, c, ldc, k, more); break;
+    case rows: GEMM(gemm_block)(rows, vectors, a, row_step, step, b, ldb, c, ldc, k, more, ahead); break;
     switch (m - i) {
         LAST(1) LAST(2) LAST(3) LAST(4) LAST(5)
 #if GEMM_ROWS > 6
@@ -124,7 +127,7 @@ static void GEMM(gemm_panel)(GEMM_REAL *panel, const GEMM_REAL *b, long row_step
 
 /* The same as gemm_columns for fewer columns, or for elements of C that are not side by side: by way of a copy. */
 static void GEMM(gemm_edge)(int columns, int m, const GEMM_REAL *a, long row_step, long step, const GEMM_REAL *b,
-                            long ldb, GEMM_REAL *c, long c_row_step, long c_step, int k, int more)
+                            long ldb, GEMM_REAL *c, long c_row_step, long c_step, int k, int more, vec_ahead *ahead)
 {
     GEMM_REAL block[GEMM_ROWS * GEMM_COLUMNS] = {0};
     for (int i = 0; i < m; i += GEMM_ROWS, a += GEMM_ROWS * row_step, c += GEMM_ROWS * c_row_step) {
@@ -133,9 +136,9 @@ static void GEMM(gemm_edge)(int columns, int m, const GEMM_REAL *a, long row_ste
             for (int j = 0; j < columns; j++)
                 block[r * GEMM_COLUMNS + j] = c[r * c_row_step + j * c_step];
         if (columns > GEMM_WIDTH)
-            GEMM(gemm_columns)(2, rows, a, row_step, step, b, ldb, block, GEMM_COLUMNS, k, more);
+            GEMM(gemm_columns)(2, rows, a, row_step, step, b, ldb, block, GEMM_COLUMNS, k, more, ahead);
         else
-            GEMM(gemm_columns)(1, rows, a, row_step, step, b, ldb, block, GEMM_COLUMNS, k, more);
+            GEMM(gemm_columns)(1, rows, a, row_step, step, b, ldb, block, GEMM_COLUMNS, k, more, ahead);
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < columns; j++)
                 c[r * c_row_step + j * c_step] = block[r * GEMM_COLUMNS + j];
@@ -144,7 +147,8 @@ static void GEMM(gemm_edge)(int columns, int m, const GEMM_REAL *a, long row_ste
 
 /* Element (i, d) of A is a[i * a_row_step + d * a_step], and likewise of B and C. */
 static void GEMM(gemm_strided)(const GEMM_REAL *a, long a_row_step, long a_step, const GEMM_REAL *b, long b_row_step,
-                               long b_step, GEMM_REAL *c, long c_row_step, long c_step, int m, int n, int k, int more)
+                               long b_step, GEMM_REAL *c, long c_row_step, long c_step, int m, int n, int k, int more,
+                               vec_ahead *ahead)
 {
     GEMM_REAL panel[GEMM_DEPTH * GEMM_COLUMNS];
     for (int j = 0; j < n; j += GEMM_COLUMNS, b += GEMM_COLUMNS * b_step, c += GEMM_COLUMNS * c_step) {
@@ -157,35 +161,43 @@ static void GEMM(gemm_strided)(const GEMM_REAL *a, long a_row_step, long a_step,
             rows = panel, ldb = GEMM_COLUMNS;
         }
         if (c_step != 1 || !whole)
-            GEMM(gemm_edge)(columns, m, a, a_row_step, a_step, rows, ldb, c, c_row_step, c_step, k, more);
+            GEMM(gemm_edge)(columns, m, a, a_row_step, a_step, rows, ldb, c, c_row_step, c_step, k, more, ahead);
         else if (columns == GEMM_COLUMNS)
-            GEMM(gemm_columns)(2, m, a, a_row_step, a_step, rows, ldb, c, c_row_step, k, more);
+            GEMM(gemm_columns)(2, m, a, a_row_step, a_step, rows, ldb, c, c_row_step, k, more, ahead);
         else
-            GEMM(gemm_columns)(1, m, a, a_row_step, a_step, rows, ldb, c, c_row_step, k, more);
+            GEMM(gemm_columns)(1, m, a, a_row_step, a_step, rows, ldb, c, c_row_step, k, more, ahead);
     }
 }
 
 /* Rows of A and B are `lda` and `ldb` elements apart, those of C `n`. `ta`: A is stored [k, m], `tb`: B is stored
  * [n, k]. `more`: add to C. */
 static void GEMM(gemm)(const GEMM_REAL *a, long lda, const GEMM_REAL *b, long ldb, GEMM_REAL *c, int m, int n, int k,
-                       int ta, int tb, int more)
+                       int ta, int tb, int more, vec_ahead *ahead)
 {
     const long a_row = ta ? 1 : lda, a_step = ta ? lda : 1, b_row = tb ? 1 : ldb, b_step = tb ? ldb : 1;
+    const int swap = n < GEMM_WIDTH && m > n; /* vectors of columns would be mostly empty */
     GEMM_REAL turned[GEMM_DEPTH * GEMM_HEIGHT];
     int first = 0;
+    if (ahead) {
+        const long rows = swap ? n : m, columns = swap ? m : n;
+        const long left = ahead->end - ahead->at + ahead->next_end - ahead->next;
+        const long blocks = (rows / GEMM_ROWS + 1) * (columns / GEMM_COLUMNS + 1) * (k / GEMM_DEPTH + 1);
+        ahead->lines = ahead->products > 0 ? left / (64 * blocks * ahead->products--) + 1 : 0;
+    }
     do {
         const int depth = k - first < GEMM_DEPTH ? k - first : GEMM_DEPTH;
         const GEMM_REAL *x = a + first * a_step, *y = b + first * b_row;
-        if (n < GEMM_WIDTH && m > n) /* vectors would be mostly empty: the transposed product of the operands in turn */
-            GEMM(gemm_strided)(y, b_step, b_row, x, a_step, a_row, c, 1, n, n, m, depth, more);
+        if (swap) /* the transposed product of the operands in turn */
+            GEMM(gemm_strided)(y, b_step, b_row, x, a_step, a_row, c, 1, n, n, m, depth, more, ahead);
         else if (!ta || m <= 2 * GEMM_ROWS)
-            GEMM(gemm_strided)(x, a_row, a_step, y, b_row, b_step, c, n, 1, m, n, depth, more);
+            GEMM(gemm_strided)(x, a_row, a_step, y, b_row, b_step, c, n, 1, m, n, depth, more, ahead);
         else
             for (int i = 0; i < m; i += GEMM_HEIGHT) {
                 const int height = m - i < GEMM_HEIGHT ? m - i : GEMM_HEIGHT;
                 for (int d = 0; d < depth; d++)
                     memcpy(turned + d * height, x + d * lda + i, (size_t)height * sizeof *turned);
-                GEMM(gemm_strided)(turned, 1, height, y, b_row, b_step, c + (long)i * n, n, 1, height, n, depth, more);
+                GEMM(gemm_strided)(turned, 1, height, y, b_row, b_step, c + (long)i * n, n, 1, height, n, depth, more,
+                                   ahead);
             }
         first += GEMM_DEPTH, more = 1;
     } while (first < k);

@@ -190,6 +190,26 @@ UNARY(not_pred, pred_t, pred_t, x ^ 1)
 #include "vec_reduce.h"
 #include "vec_philox.h"
 
+#if defined(__GNUC__)
+#define FETCH(p) __builtin_prefetch(p, 0, 2)
+#else
+#define FETCH(p) (void)(p)
+#endif
+
+/* A few lines at a time: they arrive while the block is computed, and all at once would stop it. */
+static inline void fetch_ahead(vec_ahead *ahead)
+{
+    for (long i = 0; i < ahead->lines; i++, ahead->at += 64) {
+        if (ahead->at >= ahead->end) {
+            if (ahead->next >= ahead->next_end)
+                return;
+            ahead->at = ahead->next, ahead->end = ahead->next_end;
+            ahead->next = ahead->next_end;
+        }
+        FETCH(ahead->at);
+    }
+}
+
 #define GEMM_REAL float
 #define GEMM_SUFFIX f32
 #define GEMM_INTEL ps

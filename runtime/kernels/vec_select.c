@@ -6,6 +6,7 @@
 
 #if defined(__x86_64__) || defined(_M_X64)
 #define VEC_X86 1
+#include <emmintrin.h>
 #else
 #define VEC_X86 0
 #endif
@@ -98,6 +99,39 @@ void copy_strided(long n, int elem_size, void *dst, long dst_stride_bytes, const
             memcpy(d, s, (size_t)elem_size);
     }
 }
+
+#if VEC_X86
+void copy_past_caches(void *dst, const void *src, size_t n)
+{
+    char *d = dst;
+    const char *s = src;
+    const size_t before = (0 - (uintptr_t)d) & 63, first = before < n ? before : n;
+    memcpy(d, s, first); /* only whole lines may go past the caches: parts of one would cost a transfer each */
+    d += first, s += first, n -= first;
+    for (; n >= 64; n -= 64, d += 64, s += 64) {
+        __m128i x[4];
+        for (int i = 0; i < 4; i++)
+            x[i] = _mm_loadu_si128((const __m128i *)s + i);
+        for (int i = 0; i < 4; i++)
+            _mm_stream_si128((__m128i *)d + i, x[i]);
+    }
+    memcpy(d, s, n);
+}
+
+void fence_copies(void)
+{
+    _mm_sfence();
+}
+#else
+void copy_past_caches(void *dst, const void *src, size_t n)
+{
+    memcpy(dst, src, n);
+}
+
+void fence_copies(void)
+{
+}
+#endif
 
 void philox4x32(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out)
 {
