@@ -5,6 +5,65 @@
  * are the result's u32 elements in order; a u64 element is two words, the low one first. An output that needs
  * B = ceil(words / 4) blocks leaves the key and counter + B as the new state. Checked against XLA by the tests. */
 
+#if VEC_LEVEL > 0
+/* 4 * `vectors` blocks. A lane of 64 bits holds a word in its low half and anything in its high one: the multiplication
+ * looks at low halves only, and the words of the result are put together from them. */
+static inline __attribute__((always_inline)) void philox_blocks(const int vectors, uint64_t key, uint64_t ctr_lo,
+                                                                uint64_t ctr_hi, uint32_t *out)
+{
+    const __m256i m0 = _mm256_set1_epi64x(0xD2511F53), m1 = _mm256_set1_epi64x(0xCD9E8D57);
+    __m256i c0[4], c1[4], c2[4], c3[4];
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int v = 0; v < vectors; v++) {
+        uint64_t lo[4], hi[4];
+        for (int i = 0; i < 4; i++) {
+            lo[i] = ctr_lo + (uint64_t)(4 * v + i);
+            hi[i] = ctr_hi + (lo[i] < ctr_lo);
+        }
+        c0[v] = _mm256_loadu_si256((const __m256i *)lo);
+        c2[v] = _mm256_loadu_si256((const __m256i *)hi);
+        c1[v] = _mm256_srli_epi64(c0[v], 32);
+        c3[v] = _mm256_srli_epi64(c2[v], 32);
+    }
+    for (int round = 0; round < 10; round++) {
+        const __m256i r0 = _mm256_set1_epi64x(k0), r1 = _mm256_set1_epi64x(k1);
+        for (int v = 0; v < vectors; v++) {
+            const __m256i p0 = _mm256_mul_epu32(c0[v], m0), p1 = _mm256_mul_epu32(c2[v], m1);
+            c0[v] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1[v]), r0);
+            c1[v] = p1;
+            c2[v] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3[v]), r1);
+            c3[v] = p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int v = 0; v < vectors; v++, out += 16) {
+        const __m256i low = _mm256_blend_epi32(c0[v], _mm256_slli_epi64(c1[v], 32), 0xaa);
+        const __m256i high = _mm256_blend_epi32(c2[v], _mm256_slli_epi64(c3[v], 32), 0xaa);
+        const __m256i even = _mm256_unpacklo_epi64(low, high), odd = _mm256_unpackhi_epi64(low, high);
+        _mm256_storeu_si256((__m256i *)out, _mm256_permute2x128_si256(even, odd, 0x20));
+        _mm256_storeu_si256((__m256i *)out + 1, _mm256_permute2x128_si256(even, odd, 0x31));
+    }
+}
+
+static void philox(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out)
+{
+    uint32_t last[16];
+    long left = n_blocks;
+    for (; left >= 16; left -= 16, out += 64) {
+        philox_blocks(4, key, ctr_lo, ctr_hi, out);
+        ctr_hi += ctr_lo + 16 < ctr_lo, ctr_lo += 16;
+    }
+    for (; left >= 4; left -= 4, out += 16) {
+        philox_blocks(1, key, ctr_lo, ctr_hi, out);
+        ctr_hi += ctr_lo + 4 < ctr_lo, ctr_lo += 4;
+    }
+    if (left) {
+        philox_blocks(1, key, ctr_lo, ctr_hi, last);
+        memcpy(out, last, (size_t)left * 16);
+    }
+}
+#else
 #define PHILOX_LANES 16
 
 static void philox(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out)
@@ -40,3 +99,5 @@ static void philox(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi
         }
     }
 }
+#undef PHILOX_LANES
+#endif
