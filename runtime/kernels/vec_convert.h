@@ -55,11 +55,14 @@ static void f16_nearest(ARGS)
 
 /* A mixing function for 32 bits (C. Wellons, "Prospecting for hash functions": the constants of lowbias32), with the
  * second half of a key put in between. */
+#define DRAW_STEP 0x9e3779b9u
+#define DRAW_FIRST 0x7feb352du
+#define DRAW_SECOND 0x846ca68bu
 static inline uint32_t draw(uint32_t number, uint32_t key_low, uint32_t key_high)
 {
-    uint32_t x = number * 0x9e3779b9u + key_low;
-    x = (x ^ (x >> 16)) * 0x7feb352du;
-    x = (x ^ (x >> 15) ^ key_high) * 0x846ca68bu;
+    uint32_t x = number * DRAW_STEP + key_low;
+    x = (x ^ (x >> 16)) * DRAW_FIRST;
+    x = (x ^ (x >> 15) ^ key_high) * DRAW_SECOND;
     return x ^ (x >> 16);
 }
 /* Round |x| up with the probability of what is cut off. Random bits are added below the last place that stays, as the
@@ -85,13 +88,57 @@ static inline uint16_t usual_at_random(float x, uint32_t random, uint32_t *rare)
     *rare |= (uint32_t)(u - 1 < 0x387fffffu) | (uint32_t)(sum >= 0x47800000u);
     return (uint16_t)((((sum - (112u << 23)) >> 13) & -(uint32_t)(u != 0)) | ((bits32(x) >> 16) & 0x8000u));
 }
-/* The same for a block of `m`: one draw serves numbers i and i + m / 2. */
-static inline void block_at_random(int m, uint16_t *y, const float *x, vec_fp *fp)
+#if VEC_LEVEL > 0
+/* Eight of them, by the CPU's conversion that cuts off; `least` and `most` gather |x| - 1 and |x|. */
+static inline void usual_eight(uint16_t *y, const float *x, __m256i random, __m256i *least, __m256i *most)
+{
+    const __m256i u = _mm256_loadu_si256((const __m256i *)x), size = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
+    const __m256i sum = _mm256_add_epi32(u, _mm256_and_si256(random, _mm256_set1_epi32(0x1fff)));
+    *least = _mm256_min_epu32(*least, _mm256_add_epi32(size, _mm256_set1_epi32(-1)));
+    *most = _mm256_max_epu32(*most, size);
+    _mm_storeu_si128((__m128i *)y, _mm256_cvtps_ph(_mm256_castsi256_ps(sum), _MM_FROUND_TO_ZERO));
+}
+/* Pairs (i, i + half) for the first multiple of 8 values of i, which is returned. */
+static inline int usual_pairs(int half, uint16_t *y, const float *x, const vec_fp *fp, uint32_t *rare)
+{
+    const __m256i high = _mm256_set1_epi32((int)(fp->key >> 32)), lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i number = _mm256_add_epi32(lanes, _mm256_set1_epi32((int)fp->drawn));
+    __m256i least = _mm256_set1_epi32(-1), most = _mm256_setzero_si256();
+    uint32_t smallest[8], largest[8];
+    int i = 0;
+    number = _mm256_mullo_epi32(number, _mm256_set1_epi32((int)DRAW_STEP));
+    number = _mm256_add_epi32(number, _mm256_set1_epi32((int)(uint32_t)fp->key));
+    for (; i + 8 <= half; i += 8) {
+        __m256i r = _mm256_xor_si256(number, _mm256_srli_epi32(number, 16));
+        r = _mm256_mullo_epi32(r, _mm256_set1_epi32((int)DRAW_FIRST));
+        r = _mm256_xor_si256(_mm256_xor_si256(r, _mm256_srli_epi32(r, 15)), high);
+        r = _mm256_mullo_epi32(r, _mm256_set1_epi32((int)DRAW_SECOND));
+        r = _mm256_xor_si256(r, _mm256_srli_epi32(r, 16));
+        usual_eight(y + i, x + i, r, &least, &most);
+        usual_eight(y + i + half, x + i + half, _mm256_srli_epi32(r, 16), &least, &most);
+        number = _mm256_add_epi32(number, _mm256_set1_epi32((int)(8 * DRAW_STEP)));
+    }
+    _mm256_storeu_si256((__m256i *)smallest, least);
+    _mm256_storeu_si256((__m256i *)largest, most);
+    for (int q = 0; q < 8; q++) /* beyond the second bound the random bits could carry into an overflow */
+        *rare |= (uint32_t)(smallest[q] < 0x387fffffu) | (uint32_t)(largest[q] >= 0x47800000u - 0x1fffu);
+    return i;
+}
+#else
+static inline int usual_pairs(int half, uint16_t *y, const float *x, const vec_fp *fp, uint32_t *rare)
+{
+    (void)half, (void)y, (void)x, (void)fp, (void)rare;
+    return 0;
+}
+#endif
+/* A block of `m`: one draw serves numbers i and i + m / 2. Returns whether any is not usual. */
+static inline int block_at_random(int m, uint16_t *y, const float *x, vec_fp *fp)
 {
     const uint32_t low = (uint32_t)fp->key, high = (uint32_t)(fp->key >> 32), drawn = fp->drawn;
     const int half = m / 2;
-    uint32_t rare = 0;
-    IVDEP for (int i = 0; i < half; i++)
+    uint32_t rare = (uint32_t)(m & 1);
+    const int done = usual_pairs(half, y, x, fp, &rare);
+    IVDEP for (int i = done; i < half; i++)
     {
         uint32_t random = draw(drawn + (uint32_t)i, low, high);
         y[i] = usual_at_random(x[i], random, &rare);
@@ -107,6 +154,7 @@ static inline void block_at_random(int m, uint16_t *y, const float *x, vec_fp *f
     if (m & 1)
         y[m - 1] = half_at_random(x[m - 1], draw(drawn + (uint32_t)half, low, high));
     fp->drawn = drawn + (uint32_t)(m + 1) / 2;
+    return rare != 0;
 }
 /* As `fp` says. A number that is infinite already has not overflowed. */
 static void f16_rounded(long n, uint16_t *out, const float *a, vec_fp *fp)
@@ -116,10 +164,10 @@ static void f16_rounded(long n, uint16_t *out, const float *a, vec_fp *fp)
         const int m = n - first < FP_BLOCK ? (int)(n - first) : FP_BLOCK;
         const float *x = a + first;
         uint16_t *y = out + first, infinite = 0;
-        if (fp->mode & ROUND_STOCHASTIC)
-            block_at_random(m, y, x, fp);
-        else
+        if (!(fp->mode & ROUND_STOCHASTIC))
             f16_nearest(m, y, x, 0, 0, 0);
+        else if (!block_at_random(m, y, x, fp))
+            continue;
         for (int i = 0; i < m; i++)
             infinite |= (uint16_t)((y[i] & 0x7fffu) == 0x7c00u);
         for (int i = 0; infinite && i < m; i++)
