@@ -81,80 +81,88 @@ static inline uint16_t half_at_random(float x, uint32_t random)
 
 #define FP_BLOCK 256
 
-/* The same where |x| is zero or in the range of normal numbers, and no overflow; else `rare` is set. */
-static inline uint16_t usual_at_random(float x, uint32_t random, uint32_t *rare)
-{
-    uint32_t u = bits32(x) & 0x7fffffffu, sum = u + (random & 0x1fffu);
-    *rare |= (uint32_t)(u - 1 < 0x387fffffu) | (uint32_t)(sum >= 0x47800000u);
-    return (uint16_t)((((sum - (112u << 23)) >> 13) & -(uint32_t)(u != 0)) | ((bits32(x) >> 16) & 0x8000u));
-}
 #if VEC_LEVEL > 0
-/* Eight of them, by the CPU's conversion that cuts off; `least` and `most` gather |x| - 1 and |x|. */
-static inline void usual_eight(uint16_t *y, const float *x, __m256i random, __m256i *least, __m256i *most)
+#define ALL(x) _mm256_set1_epi32((int)(x))
+/* Eight of them by the CPU's conversion that cuts off: right for zero and for normal results. Returns which numbers are
+ * neither, or so large that they need more thought. */
+static inline __m256i eight_at_random(uint16_t *y, const float *x, __m256i random)
 {
-    const __m256i u = _mm256_loadu_si256((const __m256i *)x), size = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
-    const __m256i sum = _mm256_add_epi32(u, _mm256_and_si256(random, _mm256_set1_epi32(0x1fff)));
-    *least = _mm256_min_epu32(*least, _mm256_add_epi32(size, _mm256_set1_epi32(-1)));
-    *most = _mm256_max_epu32(*most, size);
+    const __m256i u = _mm256_loadu_si256((const __m256i *)x);
+    const __m256i less_one = _mm256_add_epi32(_mm256_and_si256(u, ALL(0x7fffffff)), ALL(-1));
+    const __m256i sum = _mm256_add_epi32(u, _mm256_and_si256(random, ALL(0x1fff)));
+    /* less_one of zero is the largest number without a sign, and the least with one */
+    const __m256i small = _mm256_cmpeq_epi32(_mm256_min_epu32(less_one, ALL(0x387ffffe)), less_one);
+    const __m256i large = _mm256_cmpgt_epi32(less_one, ALL(0x47800000 - 0x2000));
     _mm_storeu_si128((__m128i *)y, _mm256_cvtps_ph(_mm256_castsi256_ps(sum), _MM_FROUND_TO_ZERO));
+    return _mm256_or_si256(small, large);
 }
-/* Pairs (i, i + half) for the first multiple of 8 values of i, which is returned. */
-static inline int usual_pairs(int half, uint16_t *y, const float *x, const vec_fp *fp, uint32_t *rare)
+/* Subnormal results among them, in units of 2^-24. Returns whether there are large ones. */
+static inline int small_at_random(uint16_t *y, const float *x, __m256i random)
 {
-    const __m256i high = _mm256_set1_epi32((int)(fp->key >> 32)), lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    __m256i number = _mm256_add_epi32(lanes, _mm256_set1_epi32((int)fp->drawn));
-    __m256i least = _mm256_set1_epi32(-1), most = _mm256_setzero_si256();
-    uint32_t smallest[8], largest[8];
+    const __m256i u = _mm256_loadu_si256((const __m256i *)x), size = _mm256_and_si256(u, ALL(0x7fffffff));
+    const __m256i small = _mm256_cmpgt_epi32(ALL(0x38800000), size);
+    const __m256 units = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_and_si256(size, small)), _mm256_set1_ps(0x1p40f));
+    const __m256i sum = _mm256_add_epi32(_mm256_cvttps_epi32(units), _mm256_and_si256(random, ALL(0xffff)));
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(u, 16), ALL(0x8000));
+    const __m256i code = _mm256_or_si256(_mm256_srli_epi32(sum, 16), sign);
+    const __m128i few = _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
+    const __m128i which = _mm_packs_epi32(_mm256_castsi256_si128(small), _mm256_extracti128_si256(small, 1));
+    _mm_storeu_si128((__m128i *)y, _mm_blendv_epi8(_mm_loadu_si128((const __m128i *)y), few, which));
+    return _mm256_movemask_epi8(_mm256_cmpgt_epi32(size, ALL(0x47800000 - 0x2000)));
+}
+/* Numbers i and i + half for the first multiple of 8 values of i, which is returned. */
+static inline int pairs_at_random(int half, uint16_t *y, const float *x, const vec_fp *fp, int *rare)
+{
+    const __m256i high = ALL(fp->key >> 32), lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i number = _mm256_add_epi32(lanes, ALL(fp->drawn));
     int i = 0;
-    number = _mm256_mullo_epi32(number, _mm256_set1_epi32((int)DRAW_STEP));
-    number = _mm256_add_epi32(number, _mm256_set1_epi32((int)(uint32_t)fp->key));
+    number = _mm256_mullo_epi32(number, ALL(DRAW_STEP));
+    number = _mm256_add_epi32(number, ALL((uint32_t)fp->key));
     for (; i + 8 <= half; i += 8) {
         __m256i r = _mm256_xor_si256(number, _mm256_srli_epi32(number, 16));
-        r = _mm256_mullo_epi32(r, _mm256_set1_epi32((int)DRAW_FIRST));
+        r = _mm256_mullo_epi32(r, ALL(DRAW_FIRST));
         r = _mm256_xor_si256(_mm256_xor_si256(r, _mm256_srli_epi32(r, 15)), high);
-        r = _mm256_mullo_epi32(r, _mm256_set1_epi32((int)DRAW_SECOND));
+        r = _mm256_mullo_epi32(r, ALL(DRAW_SECOND));
         r = _mm256_xor_si256(r, _mm256_srli_epi32(r, 16));
-        usual_eight(y + i, x + i, r, &least, &most);
-        usual_eight(y + i + half, x + i + half, _mm256_srli_epi32(r, 16), &least, &most);
-        number = _mm256_add_epi32(number, _mm256_set1_epi32((int)(8 * DRAW_STEP)));
+        const __m256i second = _mm256_srli_epi32(r, 16);
+        const __m256i others = _mm256_or_si256(eight_at_random(y + i, x + i, r),
+                                               eight_at_random(y + i + half, x + i + half, second));
+        if (!_mm256_testz_si256(others, others) &&
+            (small_at_random(y + i, x + i, r) | small_at_random(y + i + half, x + i + half, second))) {
+            uint32_t random[8];
+            _mm256_storeu_si256((__m256i *)random, r);
+            for (int q = 0; q < 8; q++) {
+                y[i + q] = half_at_random(x[i + q], random[q]);
+                y[i + half + q] = half_at_random(x[i + half + q], random[q] >> 16);
+            }
+            *rare = 1;
+        }
+        number = _mm256_add_epi32(number, ALL(8 * DRAW_STEP));
     }
-    _mm256_storeu_si256((__m256i *)smallest, least);
-    _mm256_storeu_si256((__m256i *)largest, most);
-    for (int q = 0; q < 8; q++) /* beyond the second bound the random bits could carry into an overflow */
-        *rare |= (uint32_t)(smallest[q] < 0x387fffffu) | (uint32_t)(largest[q] >= 0x47800000u - 0x1fffu);
     return i;
 }
-#else
-static inline int usual_pairs(int half, uint16_t *y, const float *x, const vec_fp *fp, uint32_t *rare)
-{
-    (void)half, (void)y, (void)x, (void)fp, (void)rare;
-    return 0;
-}
+#undef ALL
 #endif
-/* A block of `m`: one draw serves numbers i and i + m / 2. Returns whether any is not usual. */
+/* A block of `m`: one draw serves numbers i and i + m / 2. Returns 0 if none of the results can be infinite. */
 static inline int block_at_random(int m, uint16_t *y, const float *x, vec_fp *fp)
 {
     const uint32_t low = (uint32_t)fp->key, high = (uint32_t)(fp->key >> 32), drawn = fp->drawn;
     const int half = m / 2;
-    uint32_t rare = (uint32_t)(m & 1);
-    const int done = usual_pairs(half, y, x, fp, &rare);
+    int done = 0, rare = 0;
+#if VEC_LEVEL > 0
+    done = pairs_at_random(half, y, x, fp, &rare);
+#endif
+    rare |= 2 * done < m;
     IVDEP for (int i = done; i < half; i++)
     {
         uint32_t random = draw(drawn + (uint32_t)i, low, high);
-        y[i] = usual_at_random(x[i], random, &rare);
-        y[i + half] = usual_at_random(x[i + half], random >> 16, &rare);
+        y[i] = half_at_random(x[i], random);
+        y[i + half] = half_at_random(x[i + half], random >> 16);
     }
-    if (rare)
-        IVDEP for (int i = 0; i < half; i++)
-        {
-            uint32_t random = draw(drawn + (uint32_t)i, low, high);
-            y[i] = half_at_random(x[i], random);
-            y[i + half] = half_at_random(x[i + half], random >> 16);
-        }
     if (m & 1)
         y[m - 1] = half_at_random(x[m - 1], draw(drawn + (uint32_t)half, low, high));
     fp->drawn = drawn + (uint32_t)(m + 1) / 2;
-    return rare != 0;
+    return rare;
 }
 /* As `fp` says. A number that is infinite already has not overflowed. */
 static void f16_rounded(long n, uint16_t *out, const float *a, vec_fp *fp)
