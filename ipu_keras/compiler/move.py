@@ -258,43 +258,60 @@ def _by_product(dst: Layout, src: Layout, groups: list[Pairs]) -> Rows:
     total = math.prod(counts) * dst.reps
     if total > MAX_ROWS:
         raise PlanError(f"an exchange of {total:,} copies from {src!r} to {dst!r}")
-    index = (
-        np.unravel_index(np.arange(total, dtype=np.int64), [*counts, dst.reps])
-        if total
-        else ([np.zeros(0, np.int64)] * (len(groups) + 1))
-    )
-    d_pick: list[Ints] = [np.zeros(total, np.int64)] * len(dst.view)
-    s_pick: list[Ints] = [np.zeros(total, np.int64)] * len(src.view)
-    for g, at in zip(groups, index[:-1], strict=True):
+    # A group's arrays lie along an axis of their own: what depends on few groups is worked out on few numbers, and
+    # spread over all copies at the end.
+    shape = (*counts, dst.reps)
+    d_pick: list[Ints] = [np.zeros(1, np.int64)] * len(dst.view)
+    s_pick: list[Ints] = [np.zeros(1, np.int64)] * len(src.view)
+    for axis, g in enumerate(groups):
         for d, values in g.d_pick.items():
-            d_pick[d] = values[at]
+            d_pick[d] = _along(axis, values, shape)
         for s, values in g.s_pick.items():
-            s_pick[s] = values[at]
-    dst_tile = dst.tiles[(*d_pick, index[-1])]
+            s_pick[s] = _along(axis, values, shape)
     d_str, s_str = _strides(dst, d_pick), _strides(src, s_pick)
-    dst_off, src_off = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    dst_off, src_off = np.zeros(1, np.int64), np.zeros(1, np.int64)
     rows: dict[int, tuple[Ints, Ints, Ints]] = {}
-    for g, at in zip(groups, index[:-1], strict=True):
+    for axis, g in enumerate(groups):
         for d, values in g.d_local.items():
-            dst_off += values[at] * d_str[d]
+            dst_off = dst_off + _along(axis, values, shape) * d_str[d]
         for s, values in g.s_local.items():
-            src_off += values[at] * s_str[s]
+            src_off = src_off + _along(axis, values, shape) * s_str[s]
         d, s = g.d_step[0], g.s_step[0]
         src_step = s_str[s] * g.s_step[1] if s >= 0 else np.zeros(1, np.int64)
-        rows[d] = (g.length[at], d_str[d] * g.d_step[1], src_step)
+        length = _along(axis, g.length, shape)
+        rows[d] = (_spread(length, shape), _spread(d_str[d] * g.d_step[1], shape), _spread(src_step, shape))
     inner_order = [rows[d] for d in dst.order if d in rows]
+    dst_tile = _whole(dst.tiles[(*d_pick, _along(len(groups), np.arange(dst.reps), shape))], shape)
     if src.reps == 1:
-        src_tile = src.tiles[(*s_pick, 0)] if len(src.view) else np.full(total, src.tiles[0])
+        src_tile = _whole(src.tiles[(*s_pick, 0)] if len(src.view) else src.tiles[:1], shape)
     else:
-        choices = src.tiles[tuple(s_pick)] if len(src.view) else np.broadcast_to(src.tiles, (total, src.reps))
+        choices = src.tiles[tuple(s_pick)] if len(src.view) else src.tiles
+        choices = np.broadcast_to(choices, (*shape, src.reps)).reshape(total, src.reps)
         here = choices == dst_tile[:, None]
         pick = np.where(here.any(1), here.argmax(1), np.arange(total) % src.reps)
         src_tile = choices[np.arange(total), pick]
     found = Rows(
-        dst_tile, src_tile, dst_off, src_off,
+        dst_tile, src_tile, _whole(dst_off, shape), _whole(src_off, shape),
         [r[0] for r in inner_order], [r[1] for r in inner_order], [r[2] for r in inner_order],
     )  # fmt: skip
     return _sorted(_collapse(found))
+
+
+def _along(axis: int, values: Ints, shape: tuple[int, ...]) -> Ints:
+    """Values along one axis of a product."""
+    return values.reshape((1,) * axis + (len(values),) + (1,) * (len(shape) - axis - 1))
+
+
+def _whole(values: Ints, shape: tuple[int, ...]) -> Ints:
+    """One value for each element of a product, in order."""
+    found: Ints = np.broadcast_to(values, shape).reshape(-1)
+    return found
+
+
+def _spread(values: Ints, shape: tuple[int, ...]) -> Ints:
+    """The same, but one value where all are equal."""
+    first = values.reshape(-1)[:1]
+    return first if len(first) and bool((values == first).all()) else _whole(values, shape)
 
 
 def _collapse(rows: Rows) -> Rows:
