@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_runtime.codelets.copy_rules import crossings, grouped, shares_of_pairs
 from ipu_runtime.codelets.model import Ints, Operand, product
 from ipu_runtime.program import GroupView
 
@@ -41,16 +42,7 @@ def in_pairs(what: NDArray[np.uint64], dst: Ints) -> NDArray[np.float64]:
         what: equal for copies of the same bytes.
         dst: the receiving tiles.
     """
-    share = np.ones(len(what))
-    key = _mixed(what, [dst >> 1])
-    order = np.argsort(key, kind="stable")
-    key, to = key[order], dst[order]
-    same = (key[1:] == key[:-1]) & (to[1:] != to[:-1])
-    both = np.zeros(len(key), bool)
-    both[1:] |= same
-    both[:-1] |= same
-    share[order[both]] = 0.5
-    return share
+    return shares_of_pairs(_mixed(what, [dst >> 1]), dst)
 
 
 class Crossing(NamedTuple):
@@ -78,27 +70,6 @@ def rearrange_cycles(nbytes: Any, itemsize: int) -> Any:
     return nbytes * 5 / 4 / min(8, itemsize)
 
 
-def _side_runs(counts: list[Ints], strides: list[Ints], rows: int) -> Ints:
-    """Contiguous pieces of each copy on one of its sides, whatever the order of its dimensions."""
-    if not counts:
-        return np.ones(rows, np.int64)
-    n = np.stack([np.broadcast_to(c, rows) for c in counts])
-    step = np.stack([np.broadcast_to(np.abs(s), rows) for s in strides])
-    key = np.where(n == 1, 0, step)
-    # Nearly always the dimensions have one order in all rows.
-    order = np.argsort(key[:, 0], kind="stable") if rows else np.arange(len(n))
-    if bool((np.diff(key[order], axis=0) >= 0).all()):
-        n, step = n[order], step[order]
-    else:
-        by_row = np.argsort(key, 0, kind="stable")
-        n, step = np.take_along_axis(n, by_row, 0), np.take_along_axis(step, by_row, 0)
-    run, whole = np.ones(rows, np.int64), np.ones(rows, bool)
-    for count, stride in zip(n, step, strict=True):
-        whole &= (stride == run) | (count == 1)
-        run = np.where(whole, run * count, run)
-    return np.asarray(product(list(n), rows) // np.maximum(run, 1))
-
-
 def crossing(
     far: NDArray[np.bool_], counts: list[Ints], dst_strides: list[Ints], src_strides: list[Ints], itemsize: int,
     price: float,
@@ -112,31 +83,7 @@ def crossing(
         itemsize: bytes of an element.
         price: cycles that a received fragment may cost before a rearrangement is cheaper (`Target.fragment_price`).
     """
-    rows = len(far)
-    nbytes = product(counts, rows) * itemsize
-    outer = product(counts[:-1], rows)
-    if counts:
-        inner = (dst_strides[-1] == 1) & (src_strides[-1] == 1)
-        direct = np.where(inner, outer, outer * counts[-1])
-    else:
-        direct = outer
-    out, into = _side_runs(counts, src_strides, rows), _side_runs(counts, dst_strides, rows)
-    # Words are the unit of the wire: a fragment is a run of at least one word.
-    words = -(-nbytes // 4)
-    direct, fewer = np.minimum(direct, words), np.minimum(np.minimum(out, into), words)
-    # Three ways: as they lie; as the side with fewer runs has them, put in order on the other; as one run, put in
-    # order on both.
-    order = rearrange_cycles(nbytes, itemsize)
-    prices = np.stack([price * direct, price * fewer + order, price + 2 * order])
-    way = np.where(far, prices.argmin(0), -1)
-    zero = np.zeros(rows, np.int64)
-    pieces = np.where(way == 0, direct, np.where(way == 1, fewer, np.minimum(words, 1)))
-    return Crossing(
-        np.where(far, pieces, zero),
-        np.where((way == 2) | ((way == 1) & (into < out)), nbytes, zero),
-        np.where((way == 2) | ((way == 1) & (into >= out)), nbytes, zero),
-        np.where(~far & (direct > 1), nbytes, zero),
-    )
+    return Crossing(*crossings(far, counts, dst_strides, src_strides, itemsize, price))
 
 
 def crossing_of(g: GroupView, price: float) -> Crossing:
@@ -189,7 +136,7 @@ def traffic(
     far = src != dst
     s, d, n = src[far], dst[far], nbytes[far]
     stream = _mixed(((s << 32) | origin[far]).astype(np.uint64), [a if len(a) == 1 else a[far] for a in shape])
-    first, which = np.unique(stream, True, True)[1:]
+    first, which = grouped(stream)
     # Whoever wants only the beginning of a stream listens to the same one.
     most = np.zeros(len(first), np.int64)
     np.maximum.at(most, which, n)
