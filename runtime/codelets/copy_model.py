@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_runtime.codelets.copy_rules import crossings, grouped, shares_of_pairs
+from ipu_runtime.codelets.copy_rules import crossings, tally
 from ipu_runtime.codelets.model import Ints, Operand, product
 from ipu_runtime.program import GroupView
 
@@ -31,18 +31,6 @@ def runs(g: GroupView) -> Ints:
     inner = (g.columns[3 * nd + 2] == 1) & (g.columns[3 * nd + 3] == 1)
     outer = product([g.col(4 + 3 * d) for d in range(nd - 1)], g.rows)
     return np.where(inner, outer, outer * g.col(1 + 3 * nd))
-
-
-def in_pairs(what: NDArray[np.uint64], dst: Ints) -> NDArray[np.float64]:
-    """For each copy its share of the receiver's time on the wire: a half where both tiles of a pair listen to it.
-
-    Tiles 2 i and 2 i + 1 are a pair: their numbers are ours, the chip pairs tile and tile XOR 2 (hardware.md 1.4).
-
-    Args:
-        what: equal for copies of the same bytes.
-        dst: the receiving tiles.
-    """
-    return shares_of_pairs(_mixed(what, [dst >> 1]), dst)
 
 
 class Crossing(NamedTuple):
@@ -98,7 +86,8 @@ class Traffic(NamedTuple):
     """What copies do to each tile; arrays by tile.
 
     Attributes:
-        received: bytes that arrive, those that a pair's tiles share counted by half.
+        received: bytes that arrive; what both tiles of a pair listen to counts by half for each. Tiles 2 i and 2 i + 1
+            are a pair: their numbers are ours, the chip pairs tile and tile XOR 2 (hardware.md 1.4).
         arrived: all bytes that arrive.
         pieces: fragments that arrive.
         sent: bytes that leave; the same bytes to many tiles leave once (hardware.md 1.4).
@@ -133,36 +122,7 @@ def traffic(
         tiles: tiles of the chip.
         memcpy: bytes that a tile copies in a cycle.
     """
-    far = src != dst
-    s, d, n = src[far], dst[far], nbytes[far]
-    stream = _mixed(((s << 32) | origin[far]).astype(np.uint64), [a if len(a) == 1 else a[far] for a in shape])
-    first, which = grouped(stream)
-    # Whoever wants only the beginning of a stream listens to the same one.
-    most = np.zeros(len(first), np.int64)
-    np.maximum.at(most, which, n)
-    # hardware.md 3.8: an on-tile copy of one run at 8 B a cycle.
-    plain = np.where(far | (how.local > 0), 0, nbytes / memcpy)
-    return Traffic(
-        np.bincount(d, n * in_pairs(_mixed(stream, [n]), d), tiles),
-        np.bincount(d, n, tiles),
-        np.bincount(dst, how.fragments, tiles),
-        np.bincount(s[first], most, tiles),
-        np.bincount(s[first], -(-most // 256), tiles),
-        np.bincount(src, rearrange_cycles(how.before, itemsize), tiles),
-        np.bincount(dst, plain + rearrange_cycles(how.after + how.local, itemsize), tiles),
-    )
-
-
-def _mixed(keys: NDArray[np.uint64], more: Sequence[Ints]) -> NDArray[np.uint64]:
-    """Keys that differ also where one of some columns does (but once in 2^64)."""
-    found: NDArray[Any] = keys
-    for values in more:
-        if len(values) > 1:
-            # Mixed first: the next column's small numbers must not meet the last one's.
-            found = found * np.uint64(0x9E3779B97F4A7C15)
-            found = (found ^ (found >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-            found = found ^ (found >> np.uint64(32)) ^ values.astype(np.uint64)
-    return found
+    return Traffic(*tally(src, dst, origin, [*shape], nbytes, *how, itemsize, tiles, memcpy))
 
 
 class Phases(NamedTuple):

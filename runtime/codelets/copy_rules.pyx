@@ -10,6 +10,8 @@ import numpy as np
 
 from ipu_runtime.codelets.model import TOO_LARGE
 
+from ipu_runtime.core cimport mixed
+
 DEF DIMS = 16
 
 cdef int64_t LIMIT = TOO_LARGE
@@ -126,11 +128,17 @@ def crossings(far, list counts, list dst_strides, list src_strides, int64_t item
     return tuple(np.asarray(found))
 
 
+cdef struct Group:
+    uint64_t key
+    Py_ssize_t last      # row
+    int64_t most         # of the rows' bytes
+
+
 cdef class Groups:
-    """Equal keys, found by hashing: the number of each key's group, groups numbered as they appear."""
+    """Rows by a key, found by hashing; groups are numbered as they appear."""
 
     cdef Py_ssize_t *slots      # of the table: group number + 1
-    cdef uint64_t *keys         # of the groups
+    cdef Group *at
     cdef uint64_t mask
     cdef Py_ssize_t count
 
@@ -140,52 +148,84 @@ cdef class Groups:
             size *= 2
         self.mask, self.count = size - 1, 0
         self.slots = <Py_ssize_t *>calloc(size, sizeof(Py_ssize_t))
-        self.keys = <uint64_t *>malloc((n + 1) * sizeof(uint64_t))
-        if self.slots == NULL or self.keys == NULL:
+        self.at = <Group *>malloc((n + 1) * sizeof(Group))
+        if self.slots == NULL or self.at == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         free(self.slots)
-        free(self.keys)
+        free(self.at)
 
-    cdef inline Py_ssize_t group(self, uint64_t key) noexcept nogil:
-        cdef uint64_t at = (key ^ (key >> 32)) * <uint64_t>0x9E3779B97F4A7C15
-        at = (at >> 32) & self.mask
-        while self.slots[at]:
-            if self.keys[self.slots[at] - 1] == key:
-                return self.slots[at] - 1
-            at = (at + 1) & self.mask
-        self.keys[self.count] = key
+    cdef inline Group *add(self, uint64_t key, bint *is_new) noexcept nogil:
+        cdef uint64_t slot = mixed(key, 0) & self.mask
+        is_new[0] = False
+        while self.slots[slot]:
+            if self.at[self.slots[slot] - 1].key == key:
+                return &self.at[self.slots[slot] - 1]
+            slot = (slot + 1) & self.mask
+        is_new[0] = True
+        self.at[self.count].key = key
         self.count += 1
-        self.slots[at] = self.count
-        return self.count - 1
+        self.slots[slot] = self.count
+        return &self.at[self.count - 1]
 
 
-def grouped(const uint64_t[::1] keys):
-    """The first place of each key that occurs, in the order of appearance, and for each place the number of its key."""
-    cdef Py_ssize_t n = len(keys), i, g
-    cdef Groups groups = Groups(n)
-    cdef int64_t[::1] first = np.empty(n, np.int64), which = np.empty(n, np.int64)
+def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, list shape, const int64_t[:] nbytes,
+          const int64_t[:] fragments, const int64_t[:] before, const int64_t[:] after, const int64_t[:] local,
+          int64_t itemsize, Py_ssize_t tiles, double memcpy):
+    """See `copy_model.traffic`, whose arguments these are; `fragments` to `local` say how the copies cross.
+
+    Returns:
+        Seven float64 arrays over the tiles, as `copy_model.Traffic` names them. All sums are exact.
+    """
+    cdef Py_ssize_t rows = len(src), row, to, of
+    cdef int dims = <int>len(shape), d
+    cdef Column column[DIMS]
+    cdef list keep = []
+    columns(shape, rows, column, keep)
+    cdef Groups streams = Groups(rows), pairs = Groups(rows)
+    cdef Group *group
+    cdef bint is_new
+    cdef uint64_t key
+    cdef int64_t n, wide = -1
+    cdef double order = 5.0 / 4 / (itemsize if itemsize < 8 else 8)
+    cdef double[::1] share = np.ones(rows)
+    cdef double[:, ::1] found = np.zeros((7, tiles))
     with nogil:
-        for i in range(n):
-            g = groups.count
-            which[i] = groups.group(keys[i])
-            if which[i] == g:
-                first[g] = i
-    return np.asarray(first)[: groups.count], np.asarray(which)
-
-
-def shares_of_pairs(const uint64_t[::1] keys, const int64_t[:] dst):
-    """1 for each copy, or 0.5 where one of the same key, next to it in order, goes to another tile."""
-    cdef Py_ssize_t n = len(keys), i, g, count
-    cdef Groups groups = Groups(n)
-    cdef int64_t[::1] last = np.empty(n, np.int64)
-    cdef double[::1] share = np.ones(n)
-    with nogil:
-        for i in range(n):
-            count = groups.count
-            g = groups.group(keys[i])
-            if g < count and dst[last[g]] != dst[i]:
-                share[last[g]] = share[i] = 0.5
-            last[g] = i
-    return np.asarray(share)
+        for row in range(rows):
+            if not (0 <= src[row] < tiles and 0 <= dst[row] < tiles):
+                wide = row
+                break
+            of, to, n = src[row], dst[row], nbytes[row]
+            found[2, to] += fragments[row]
+            found[5, of] += before[row] * order
+            found[6, to] += (after[row] + local[row]) * order
+            if of == to:
+                # hardware.md 3.8: an on-tile copy of one run at 8 B a cycle.
+                if not local[row]:
+                    found[6, to] += n / memcpy
+                continue
+            found[1, to] += n
+            key = <uint64_t>of << 32 | <uint64_t>origin[row]
+            for d in range(dims):
+                if column[d].step:
+                    key = mixed(key, <uint64_t>value(&column[d], row))
+            group = streams.add(key, &is_new)
+            if is_new:
+                group.last, group.most = row, 0
+            # Whoever wants only the beginning of a stream listens to the same one.
+            group.most = n if n > group.most else group.most
+            group = pairs.add(mixed(mixed(key, <uint64_t>n), <uint64_t>to >> 1), &is_new)
+            if not is_new and dst[group.last] != to:
+                share[group.last] = share[row] = 0.5
+            group.last = row
+        for row in range(rows):
+            if wide < 0 and src[row] != dst[row]:
+                found[0, dst[row]] += nbytes[row] * share[row]
+        for row in range(streams.count):
+            group = &streams.at[row]
+            found[3, src[group.last]] += group.most
+            found[4, src[group.last]] += (group.most + 255) // 256
+    if wide >= 0:
+        raise ValueError(f"a copy from tile {src[wide]} to tile {dst[wide]} of {tiles}")
+    return tuple(np.asarray(found))
