@@ -5,10 +5,13 @@ the data. So an execution is an attempt with as many batches as the last one too
 for than were sent, its states are forgotten and it is made again with more; what was sent and not asked for waits for
 the next execution on a device (`next(iterator)` on the host does not see it). All batches of an execution lie on the
 tiles at once.
+
+Replicas share a dataset: each call takes one batch for every replica, in the replicas' order.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -143,15 +146,27 @@ class Feeding:
         plain = [f"{_ITERATOR} {number[id(leaf)]}" if id(leaf) in number else leaf for leaf in leaves]
         packed = tf.nest.pack_sequence_as(arguments, plain)
         queues = [_Queue.of(iterator) for iterator in iterators]
+        replicas = self._runner.replicas
         for queue in queues:
             if not queue.take(1):
-                raise self._too_few(1, queue, [])
+                raise self._too_few(replicas, queue, [])
         room = self._room.setdefault(tuple(shapes_of(queue.elements[0]) for queue in queues), [1] * len(queues))
         for attempt in itertools.count():
-            sent = [queue.take(n) for queue, n in zip(queues, room, strict=True)]
-            stacks = [self._stack(elements, n) for elements, n in zip(sent, room, strict=True)]
-            program, arrays = self._runner.program((stacks, packed), {})
-            everything = [queue.ended or len(have) < n for queue, have, n in zip(queues, sent, room, strict=True)]
+            sent = [queue.take(n * replicas) for queue, n in zip(queues, room, strict=True)]
+            # A replica's share of each iterator; all are alike for the program.
+            stacks = [
+                [self._stack(have[r::replicas] or have[-1:], n) for have, n in zip(sent, room, strict=True)]
+                for r in range(replicas)
+            ]
+            program, arrays = self._runner.program((stacks[0], packed), {})
+            shares = [np.stack(leaves)[None] for leaves in zip(*map(tf.nest.flatten, stacks), strict=True)]
+            arrays = [
+                *(share if replicas > 1 else share[0] for share in shares),
+                *(self._runner.for_all(program, array) for array in arrays[len(shares) :]),
+            ]
+            everything = [
+                queue.ended or len(have) < n * replicas for queue, have, n in zip(queues, sent, room, strict=True)
+            ]
             turns = LAST_TURNS if all(everything) else min(TURNS * sum(room) * 4**attempt, 1 << 62)
             taken = self._attempt(program, arrays, turns)
             if taken is None:  # perhaps a loop that waits for data that it does not get
@@ -162,35 +177,43 @@ class Feeding:
                     )
                 room[:] = [n if all_ else 8 * n for all_, n in zip(everything, room, strict=True)]
                 continue
-            results, counts = taken
-            short = [i for i, have in enumerate(sent) if counts[i] > len(have)]
-            if not short:
+            results, each = taken
+            counts = [max(numbers) for numbers in each]
+            short = [i for i, have in enumerate(sent) if counts[i] > len(have) // replicas]
+            if not short and all(len(numbers) == 1 for numbers in each):
                 break
             program.sync.invalidate()
+            if not short:
+                uneven = " and ".join(map(str, next(sorted(numbers) for numbers in each if len(numbers) > 1)))
+                raise DataError(
+                    f"{self._name}: its replicas took {uneven} batches of an iterator. They share the dataset batch by "
+                    "batch, so each must take as many as the others."
+                )
             for i in short:
-                if everything[i] and len(sent[i]) < room[i]:
-                    raise self._too_few(counts[i], queues[i], sent[i])
+                if everything[i] and len(sent[i]) < room[i] * replicas:
+                    raise self._too_few(counts[i] * replicas, queues[i], sent[i])
                 room[i] = max(counts[i], room[i] + 1)
         program.commit()
         for queue, count in zip(queues, counts, strict=False):
-            del queue.elements[:count]
-        return program.pack(results, last_step)
+            del queue.elements[: count * replicas]
+        return program.pack(results, functools.partial(last_step, replicas=replicas))
 
     @property
     def latest(self) -> Any:
         """The program of the last execution."""
         return self._runner.latest
 
-    def _attempt(self, program: Any, arrays: list[np.ndarray], turns: int) -> tuple[Any, list[int]] | None:
-        """Results, and how many batches of each iterator were taken; None where loops went on too long."""
+    def _attempt(self, program: Any, arrays: list[np.ndarray], turns: int) -> tuple[Any, list[set[int]]] | None:
+        """Results, and how many batches of each iterator the replicas took; None where loops went on too long."""
         try:
-            results = program.attempt([a[None] for a in arrays], 1, turns)
+            results = program.attempt(arrays, 1, turns)
         except LoopLimitError:
             return None
         counts = []
         for position in self._positions:
             parameter = next((p for p, v in program.traced.variables.items() if v is position), None)
-            counts.append(0 if parameter is None else int(program.engine.read_state(parameter)))
+            replicas = range(self._runner.replicas if parameter is not None else 0)
+            counts.append({int(program.engine.read_state(parameter, r)) for r in replicas} or {0})
         return results, counts
 
     def _array(self, leaf: Any) -> np.ndarray:

@@ -86,12 +86,22 @@ class FunctionRunner:
         if has_iterator((args, kwargs)):
             return self._fed((args, kwargs))
         program, arrays = self.program(args, kwargs)
-        results = program.run([self._for_all(program, a) for a in arrays], program.iterations)
+        results = program.run([self.for_all(program, a) for a in arrays], program.iterations)
         return program.pack(results, functools.partial(last_step, replicas=program.parallel.replicas))
 
+    @property
+    def replicas(self) -> int:
+        """How often each execution runs the function, on chips side by side."""
+        return self._ipus
+
     @staticmethod
-    def _for_all(program: Program, array: np.ndarray) -> np.ndarray:
-        """An argument as every micro-batch and every replica gets it."""
+    def for_all(program: Program, array: np.ndarray) -> np.ndarray:
+        """An argument as every micro-batch and every replica gets it.
+
+        Args:
+            program: that takes it.
+            array: as one of them takes it.
+        """
         spec = program.parallel
         steps = program.iterations * spec.micro_batches
         lead = (steps, spec.replicas) if spec.replicas > 1 else (steps,)

@@ -173,3 +173,54 @@ def test_a_loop_that_waits_for_more_than_there_is(monkeypatch):
 
     with pytest.raises(tf.errors.OutOfRangeError, match="has ended"):
         strategy.run(until, args=(iter(dataset()),))
+
+
+@pytest.fixture
+def two_ipus():
+    config = ipu_keras.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    yield
+    ipu_keras.config.reset_ipu_configuration()
+
+
+@pytest.mark.usefixtures("two_ipus")
+def test_replicas_take_turns():
+    """Replica r of R gets batches r, R + r, 2 R + r, ...: what both sum up is the whole, weighted by place."""
+    strategy, seen = IPUStrategy(), tf.Variable(tf.zeros((3, 2)))
+
+    @tf.function
+    def take(iterator, scale):
+        for step in tf.range(3):
+            x = tf.reduce_sum(next(iterator)["x"]) * scale
+            both = ipu_keras.ops.cross_replica_ops.cross_replica_sum(x)
+            seen.scatter_nd_update([[step, 0], [step, 1]], tf.stack([x, both]))
+        return x
+
+    batches = X.reshape(10, 6).sum(1)
+    with strategy.scope():
+        iterator = iter(dataset())
+        last = strategy.run(take, args=(iterator, 2.0))
+        # The variables are the last replica's.
+        np.testing.assert_allclose(seen.numpy()[:, 0], 2 * batches[[1, 3, 5]], rtol=1e-6)
+        np.testing.assert_allclose(seen.numpy()[:, 1], 2 * (batches[0:6:2] + batches[1:6:2]), rtol=1e-6)
+        np.testing.assert_allclose(float(last), 2 * batches[5], rtol=1e-6)
+        with pytest.raises(tf.errors.OutOfRangeError, match="takes 6 batches, the dataset has 4"):
+            strategy.run(take, args=(iterator, 2.0))
+        two = tf.function(lambda i: next(i)["x"][0, 0] + next(i)["x"][0, 0])
+        assert float(strategy.run(two, args=(iterator,))) == X[14, 0] + X[18, 0]
+
+
+@pytest.mark.usefixtures("two_ipus")
+def test_replicas_that_take_different_numbers_are_refused():
+    strategy = IPUStrategy()
+
+    @tf.function
+    def take(iterator):
+        x = tf.reduce_sum(next(iterator)["x"])
+        while x < 40.0:
+            x += tf.reduce_sum(next(iterator)["x"])
+        return x
+
+    with strategy.scope(), pytest.raises(errors.DataError, match="replicas took 1 and 2 batches of an iterator"):
+        strategy.run(take, args=(iter(dataset()),))
