@@ -14,6 +14,11 @@ from ipu_keras.graph.complex import COMPLEX, FFT_KINDS, FLAT, Pair, complex_node
 from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 from ipu_keras.graph.order import total_order_key
 
+BATCHING_DIMS = {
+    "gather": ("operand_batching_dims", "start_indices_batching_dims"),
+    "scatter": ("input_batching_dims", "scatter_indices_batching_dims"),
+}
+
 ALIASES = {"copy", "opt-barrier", "copy-start", "copy-done", "domain", "add-dependency"}
 OWN_CALLS = "ipu_keras."
 """Prefix of the targets of custom calls that this project's front end writes."""
@@ -238,6 +243,8 @@ class _Importer:
             attrs["groups"], attrs["batch_groups"] = max(i.feature_group_count, 1), max(i.batch_group_count, 1)
         elif op in ("gather", "scatter"):
             n = i.gather_dimension_numbers if op == "gather" else i.scatter_dimension_numbers
+            # TensorFlow 2.16's protos do not know batching dimensions yet.
+            attrs.update(dict.fromkeys(BATCHING_DIMS[op], ()))
             attrs.update({f.name: _plain(getattr(n, f.name)) for f in n.DESCRIPTOR.fields})
             attrs["slice_sizes"] = tuple(i.gather_slice_sizes)
         elif op == "dynamic-slice":
