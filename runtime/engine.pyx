@@ -25,6 +25,9 @@ from ipu_runtime.dispatch cimport FUNCTIONS
 
 from ipu_runtime.errors import FloatingPointTrap, IPUError, LoopLimitError
 
+DEF STACK = 1 << 20   # bytes of a thread's; a matrix product needs some 150 KiB, and not every system gives as much
+
+
 cdef extern from "barrier.h" nogil:
     ctypedef struct barrier_t:
         pass
@@ -33,7 +36,12 @@ cdef extern from "barrier.h" nogil:
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
-    int pthread_create(pthread_t *thread, const void *attributes, void *(*start)(void *) noexcept nogil, void *argument)
+    ctypedef struct pthread_attr_t:
+        pass
+    int pthread_attr_init(pthread_attr_t *attributes)
+    int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size)
+    int pthread_attr_destroy(pthread_attr_t *attributes)
+    int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *) noexcept nogil, void *argument)
     int pthread_join(pthread_t thread, void **result)
 
 _executions = 0
@@ -220,18 +228,22 @@ cdef class Engine(Device):
     cdef int _run_threads(self, long repeat) except -1:
         cdef Worker workers[64]
         cdef int failed = 0, n = 1, i
+        cdef pthread_attr_t attributes
         cdef long[:, ::1] taken = np.zeros((self.threads, self.n_slots * self.replicas + 1), np.int_)
         with nogil:
             # Threads live for one execution: making one costs some 20 us, and none is left spinning beside
             # TensorFlow's.
             barrier_init(&self.barrier, self.threads)
+            pthread_attr_init(&attributes)
+            pthread_attr_setstacksize(&attributes, STACK)
             for i in range(1, self.threads):
                 workers[i].engine, workers[i].first = <void *>self, i
                 workers[i].repeat, workers[i].failed = repeat, &failed
                 workers[i].taken, workers[i].go = &taken[i, 0], 0
-                if pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0:
+                if pthread_create(&workers[i].thread, &attributes, work, &workers[i]) != 0:
                     break
                 n += 1
+            pthread_attr_destroy(&attributes)
             if n < self.threads:
                 # The host gave fewer threads: this one takes all shares, and nobody waits.
                 barrier_init(&self.barrier, 1)

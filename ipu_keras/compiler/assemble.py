@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.lower.parts import Mark, Offset, RawGroup, Var
-from ipu_keras.errors import PlanError
+from ipu_keras.errors import PlanError, UnsupportedError
 from ipu_runtime.codelets import registry
-from ipu_runtime.program import CATEGORIES, Program
+from ipu_runtime.errors import ExecutableFormatError
+from ipu_runtime.program import CATEGORIES, KIND_NAMES, Program
+from ipu_runtime.validate.codelets import check_shape
 
 
 class Assembler:
@@ -102,4 +104,22 @@ class Assembler:
             np.array(variables, np.int32).reshape(-1, 6),
             np.concatenate(cells) if cells else np.zeros((0, 3), np.int32),
         )
+        self._check(program)
         return program
+
+    def _check(self, program: Program) -> None:
+        """Kernels keep a vertex's dimensions in arrays of fixed length: what has more is refused here, by name."""
+        items = []
+        for kind, first, last, label in program.steps.tolist():
+            for index in range(first, last):
+                try:
+                    check_shape(program, index)
+                except ExecutableFormatError as error:
+                    what = registry.MODELS[program.group(index).codelet].name
+                    items.append(f"{what} ({error}) in step {program.header['labels'][label]!r}, {KIND_NAMES[kind]}")
+        if items:
+            raise UnsupportedError(
+                "operations that no vertex takes, most likely of more than 8 dimensions that cannot be joined: "
+                + "; ".join(items),
+                items,
+            )

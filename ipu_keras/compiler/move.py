@@ -19,6 +19,8 @@ from ipu_keras.errors import PlanError
 from ipu_runtime.codelets.copy_model import Crossing, crossing
 
 MAX_ROWS = 4_000_000
+MAX_DIMS = 8
+"""Of a copy; see `runtime/codelets/copy.pyx`."""
 
 
 class Line(NamedTuple):
@@ -294,7 +296,7 @@ def _by_product(dst: Layout, src: Layout, groups: list[Pairs]) -> Rows:
         dst_tile, src_tile, _whole(dst_off, shape), _whole(src_off, shape),
         [r[0] for r in inner_order], [r[1] for r in inner_order], [r[2] for r in inner_order],
     )  # fmt: skip
-    return _sorted(_collapse(found))
+    return _sorted(_unrolled(_collapse(found)))
 
 
 def _along(axis: int, values: Ints, shape: tuple[int, ...]) -> Ints:
@@ -327,6 +329,31 @@ def _collapse(rows: Rows) -> Rows:
             del n[i - 1], ds[i - 1], ss[i - 1]
             continue
         i += 1
+    return rows
+
+
+def _unrolled(rows: Rows) -> Rows:
+    """Copies of no more dimensions than the codelet has room for: the outermost ones become copies of their own."""
+    while len(rows.counts) > MAX_DIMS:
+        n = np.broadcast_to(rows.counts[0], len(rows))
+        total = int(n.sum())
+        if total > MAX_ROWS:
+            raise PlanError(f"an exchange of {total:,} copies of {len(rows.counts)} dimensions")
+        of = np.repeat(np.arange(len(rows)), n)
+        at = np.arange(total) - np.repeat(np.cumsum(n) - n, n)
+
+        def take(a: Ints, of: Ints = of) -> Ints:
+            return a if len(a) == 1 else a[of]
+
+        rows = Rows(
+            rows.dst_tile[of],
+            rows.src_tile[of],
+            rows.dst_off[of] + at * take(rows.dst_strides[0]),
+            rows.src_off[of] + at * take(rows.src_strides[0]),
+            [take(a) for a in rows.counts[1:]],
+            [take(a) for a in rows.dst_strides[1:]],
+            [take(a) for a in rows.src_strides[1:]],
+        )
     return rows
 
 

@@ -159,6 +159,12 @@ class Feeding:
                 for r in range(replicas)
             ]
             program, arrays = self._runner.program((stacks[0], packed), {})
+            if (program.parallel.replicas, program.iterations * program.parallel.micro_batches) != (replicas, 1):
+                raise UnsupportedError(
+                    f"{self._name} is a pipeline or accumulates gradients, and has an iterator among its arguments: its "
+                    "micro-batches come from an IPUInfeedQueue.",
+                    ["an iterator for a function with micro-batches"],
+                )
             shares = [np.stack(leaves)[None] for leaves in zip(*map(tf.nest.flatten, stacks), strict=True)]
             arrays = [
                 *(share if replicas > 1 else share[0] for share in shares),

@@ -91,7 +91,7 @@ class FunctionRunner:
 
     @property
     def replicas(self) -> int:
-        """How often each execution runs the function, on chips side by side."""
+        """How often each execution runs the function, on chips side by side; a pipeline's stages need some of them."""
         return self._ipus
 
     @staticmethod

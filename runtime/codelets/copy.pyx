@@ -10,7 +10,7 @@ from ipu_runtime._vec cimport copy_past_caches, copy_strided, fence_copies
 from ipu_runtime.core cimport Group, cell
 
 
-DEF MUCH = 4 << 20     # bytes of a group's copies that the caches do not hold until they are read
+DEF MUCH = 4 << 20     # bytes that the caches do not hold until they are read: of a group whose rows are all like this
 DEF LONG_RUN = 512     # bytes of a run from which going past the caches pays
 
 

@@ -26,7 +26,7 @@ cdef int columns(list arrays, Py_ssize_t rows, Column *into, list keep) except -
     """Pointers to columns of one value or of `rows`; `keep` holds what they point into."""
     cdef Py_ssize_t i
     if len(arrays) > DIMS:
-        raise ValueError(f"a copy of {len(arrays)} dimensions; there may be {DIMS}")
+        raise ValueError(f"{len(arrays)} columns of copies; there may be {DIMS}")
     for i, values in enumerate(arrays):
         values = np.asarray(values, np.int64)
         if values.ndim != 1 or len(values) not in (1, rows):
@@ -98,19 +98,19 @@ def crossings(far, list counts, list dst_strides, list src_strides, int64_t item
                 outer = total
                 total = times(total, count[d])
             nbytes = total * itemsize
+            # Words are the unit of the wire: a fragment is a run of at least one word.
+            words = (nbytes + 3) // 4
             direct = outer
             if dims and not (value(&to[dims - 1], row) == 1 and value(&of[dims - 1], row) == 1):
                 direct = total
+            if direct > words:
+                direct = words
             if not crosses[row]:
                 if direct > 1:
                     found[3, row] = nbytes
                 continue
             out = side_runs(count, of, dims, row, total)
             into = side_runs(count, to, dims, row, total)
-            # Words are the unit of the wire: a fragment is a run of at least one word.
-            words = (nbytes + 3) // 4
-            if direct > words:
-                direct = words
             fewer = out if out < into else into
             if fewer > words:
                 fewer = words
@@ -176,12 +176,14 @@ def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, l
     """See `copy_model.traffic`, whose arguments these are; `fragments` to `local` say how the copies cross.
 
     Returns:
-        Seven float64 arrays over the tiles, as `copy_model.Traffic` names them. All sums are exact.
+        Seven float64 arrays over the tiles, as `copy_model.Traffic` names them. Sums below 2^53 are exact, in any order.
     """
     cdef Py_ssize_t rows = len(src), row, to, of
     cdef int dims = <int>len(shape), d
     cdef Column column[DIMS]
     cdef list keep = []
+    if not (len(dst) == len(origin) == len(nbytes) == len(fragments) == len(before) == len(after) == len(local) == rows):
+        raise ValueError(f"columns that are not all of {rows} copies")
     columns(shape, rows, column, keep)
     cdef Groups streams = Groups(rows), pairs = Groups(rows)
     cdef Group *group

@@ -1,6 +1,6 @@
 /* Element-wise kernels on contiguous chunks, one table of function pointers for each instruction set.
  *
- * All tables give the same bits, NaN payloads and matrix products (fused where the CPU can) aside. No kernel allocates,
+ * All tables give the same bits, NaN payloads and matrix products (fused with AVX2) aside. No kernel allocates,
  * locks or keeps state but in its caller's `vec_fp`, so any number of threads may call them. Kernels expect the default
  * floating-point environment: round to nearest, no flush to zero. */
 #ifndef IPU_VEC_H

@@ -92,7 +92,7 @@ static inline __m256i eight_at_random(uint16_t *y, const float *x, __m256i rando
     const __m256i sum = _mm256_add_epi32(u, _mm256_and_si256(random, ALL(0x1fff)));
     /* less_one of zero is the largest number without a sign, and the least with one */
     const __m256i small = _mm256_cmpeq_epi32(_mm256_min_epu32(less_one, ALL(0x387ffffe)), less_one);
-    const __m256i large = _mm256_cmpgt_epi32(less_one, ALL(0x47800000 - 0x2000));
+    const __m256i large = _mm256_cmpgt_epi32(less_one, ALL(0x47800000 - 0x2001));
     _mm_storeu_si128((__m128i *)y, _mm256_cvtps_ph(_mm256_castsi256_ps(sum), _MM_FROUND_TO_ZERO));
     return _mm256_or_si256(small, large);
 }

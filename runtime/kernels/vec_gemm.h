@@ -45,14 +45,14 @@ typedef GEMM_REAL GEMM(vector);
 #define GEMM_ALL(x) (x)
 #define GEMM_ADD_PRODUCT(a, b, c) ((a) * (b) + (c))
 #endif
-#define GEMM_WIDTH (int)(GEMM_BYTES / sizeof(GEMM_REAL))
+#define GEMM_WIDTH ((int)(GEMM_BYTES / sizeof(GEMM_REAL)))
 #define GEMM_COLUMNS (2 * GEMM_WIDTH)
 #define GEMM_DEPTH 256 /* of a panel: its 16 or 32 KiB stay in the first cache */
-#define GEMM_HEIGHT 96 /* rows of a transposed A that are copied at a time */
+#define GEMM_HEIGHT (int)(384 / sizeof(GEMM_REAL)) /* rows of a transposed A that are copied at a time: 96 KiB */
 
 /* `rows` x (`vectors` * GEMM_WIDTH) elements of C, which stay in registers: both counts are constants where it is used.
  * Element (i, d) of A is a[i * row_step + d * step]. */
-static inline __attribute__((always_inline)) void GEMM(gemm_block)(
+static ALWAYS_INLINE void GEMM(gemm_block)(
     const int rows, const int vectors, const GEMM_REAL *a, long row_step, long step, const GEMM_REAL *b, long ldb,
     GEMM_REAL *c, long ldc, int k, int more, vec_ahead *ahead)
 {
@@ -78,7 +78,7 @@ static inline __attribute__((always_inline)) void GEMM(gemm_block)(
 }
 
 /* All rows of C for GEMM_WIDTH or two times GEMM_WIDTH of its columns. */
-static inline __attribute__((always_inline)) void GEMM(gemm_columns)(
+static ALWAYS_INLINE void GEMM(gemm_columns)(
     const int vectors, int m, const GEMM_REAL *a, long row_step, long step, const GEMM_REAL *b, long ldb, GEMM_REAL *c,
     long ldc, int k, int more, vec_ahead *ahead)
 {
@@ -169,6 +169,19 @@ static void GEMM(gemm_strided)(const GEMM_REAL *a, long a_row_step, long a_step,
     }
 }
 
+/* The same for an A that is stored [k, m], by way of copies of its rows: apart, as they need much of the stack. */
+static NEVER_INLINE void GEMM(gemm_turned)(const GEMM_REAL *a, long lda, const GEMM_REAL *b, long b_row_step,
+                                           long b_step, GEMM_REAL *c, int m, int n, int k, int more, vec_ahead *ahead)
+{
+    GEMM_REAL turned[GEMM_DEPTH * GEMM_HEIGHT];
+    for (int i = 0; i < m; i += GEMM_HEIGHT) {
+        const int height = m - i < GEMM_HEIGHT ? m - i : GEMM_HEIGHT;
+        for (int d = 0; d < k; d++)
+            memcpy(turned + d * height, a + d * lda + i, (size_t)height * sizeof *turned);
+        GEMM(gemm_strided)(turned, 1, height, b, b_row_step, b_step, c + (long)i * n, n, 1, height, n, k, more, ahead);
+    }
+}
+
 /* Rows of A and B are `lda` and `ldb` elements apart, those of C `n`. `ta`: A is stored [k, m], `tb`: B is stored
  * [n, k]. `more`: add to C. */
 static void GEMM(gemm)(const GEMM_REAL *a, long lda, const GEMM_REAL *b, long ldb, GEMM_REAL *c, int m, int n, int k,
@@ -176,7 +189,6 @@ static void GEMM(gemm)(const GEMM_REAL *a, long lda, const GEMM_REAL *b, long ld
 {
     const long a_row = ta ? 1 : lda, a_step = ta ? lda : 1, b_row = tb ? 1 : ldb, b_step = tb ? ldb : 1;
     const int swap = n < GEMM_WIDTH && m > n; /* vectors of columns would be mostly empty */
-    GEMM_REAL turned[GEMM_DEPTH * GEMM_HEIGHT];
     int first = 0;
     if (ahead) {
         const long rows = swap ? n : m, columns = swap ? m : n;
@@ -192,13 +204,7 @@ static void GEMM(gemm)(const GEMM_REAL *a, long lda, const GEMM_REAL *b, long ld
         else if (!ta || m <= 2 * GEMM_ROWS)
             GEMM(gemm_strided)(x, a_row, a_step, y, b_row, b_step, c, n, 1, m, n, depth, more, ahead);
         else
-            for (int i = 0; i < m; i += GEMM_HEIGHT) {
-                const int height = m - i < GEMM_HEIGHT ? m - i : GEMM_HEIGHT;
-                for (int d = 0; d < depth; d++)
-                    memcpy(turned + d * height, x + d * lda + i, (size_t)height * sizeof *turned);
-                GEMM(gemm_strided)(turned, 1, height, y, b_row, b_step, c + (long)i * n, n, 1, height, n, depth, more,
-                                   ahead);
-            }
+            GEMM(gemm_turned)(x, lda, y, b_row, b_step, c, m, n, depth, more, ahead);
         first += GEMM_DEPTH, more = 1;
     } while (first < k);
 }

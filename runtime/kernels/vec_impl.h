@@ -21,6 +21,14 @@ typedef uint8_t pred_t;
 #define IVDEP _Pragma("GCC ivdep")
 #endif
 
+#if defined(__GNUC__)
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define NEVER_INLINE __attribute__((noinline))
+#else
+#define ALWAYS_INLINE inline
+#define NEVER_INLINE
+#endif
+
 #define ARGS long n, void *out_, const void *a_, const void *b_, const void *c_, vec_fp *fp_
 #define PASS out_, a_, b_, c_, fp_
 

@@ -8,8 +8,8 @@
 #if VEC_LEVEL > 0
 /* 4 * `vectors` blocks. A lane of 64 bits holds a word in its low half and anything in its high one: the multiplication
  * looks at low halves only, and the words of the result are put together from them. */
-static inline __attribute__((always_inline)) void philox_blocks(const int vectors, uint64_t key, uint64_t ctr_lo,
-                                                                uint64_t ctr_hi, uint32_t *out)
+static ALWAYS_INLINE void philox_blocks(const int vectors, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi,
+                                        uint32_t *out)
 {
     const __m256i m0 = _mm256_set1_epi64x(0xD2511F53), m1 = _mm256_set1_epi64x(0xCD9E8D57);
     __m256i c0[4], c1[4], c2[4], c3[4];

@@ -28,6 +28,20 @@ from ipu_runtime.program import (
 from ipu_runtime.validate.needs import MAX_EXTENT, MAX_TAPS, MAX_WORK_NS, need
 
 
+def check_shape(program: Program, index: int) -> None:
+    """A group's parameters and extents are such that its codelet has room for them.
+
+    Args:
+        program: whose.
+        index: of the group.
+
+    Raises:
+        ExecutableFormatError: they are not.
+    """
+    g = program.group(index)
+    SHAPES[g.codelet](g)
+
+
 def check_group(program: Program, index: int, kind: int, host_bytes: int) -> None:
     """A group suits its step and its codelet, and every operand lies inside its tile's memory or its host array.
 
@@ -48,7 +62,7 @@ def check_group(program: Program, index: int, kind: int, host_bytes: int) -> Non
     need(kind in of_kinds.get(g.codelet, (COMPUTE,)), f"group {index}: codelet {g.codelet} in a step of kind {kind}")
     if g.codelet == registry.COLLECTIVE:
         need(len(g.params) == 3 and program.replicas % max(1, int(g.params[2])) == 0, "groups of replicas")
-    SHAPES[g.codelet](g)
+    check_shape(program, index)
     need(registry.MODELS[g.codelet].work(g) <= MAX_WORK_NS, f"group {index}: more work than any chip's vertices hold")
     limit, tiles = int(program.header["used_bytes"]), program.tile_count
     for side, operand in enumerate(registry.MODELS[g.codelet].operands(g)):

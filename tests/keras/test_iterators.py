@@ -224,3 +224,17 @@ def test_replicas_that_take_different_numbers_are_refused():
 
     with strategy.scope(), pytest.raises(errors.DataError, match="replicas took 1 and 2 batches of an iterator"):
         strategy.run(take, args=(iter(dataset()),))
+
+
+@pytest.mark.usefixtures("two_ipus")
+def test_a_pipeline_takes_a_queue():
+    strategy = IPUStrategy()
+
+    @tf.function
+    def run(iterator):
+        stages = [lambda x: x * 2.0, lambda x: tf.reduce_sum(x)]
+        queue = ipu_keras.ipu_outfeed_queue.IPUOutfeedQueue()
+        ipu_keras.pipelining_ops.pipeline(stages, 4, inputs=[next(iterator)["x"]], outfeed_queue=queue)
+
+    with strategy.scope(), pytest.raises(errors.UnsupportedError, match="micro-batches come from an IPUInfeedQueue"):
+        strategy.run(run, args=(iter(dataset()),))

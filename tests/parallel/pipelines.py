@@ -199,7 +199,7 @@ def _loss(model: keras.Model, x: Arrays, y: Arrays, weight: np.ndarray | None) -
 def assert_close(found: Any, expected: Any, relative: float) -> None:
     """Differences are small against the largest number; a NaN or infinity is a failure on either side.
 
-    What is zero but for rounding (the gradient of a bias that a softmax does not see) may be off by 1e-9.
+    What is zero but for rounding (the gradient of a bias that a softmax does not see) may be off by some 5e-9.
 
     Args:
         found: array.
@@ -210,7 +210,7 @@ def assert_close(found: Any, expected: Any, relative: float) -> None:
     assert found.shape == expected.shape
     assert np.isfinite(found).all() and np.isfinite(expected).all()
     error, scale = np.abs(found - expected).max(initial=0), np.abs(expected).max(initial=0)
-    assert error <= relative * max(scale, 1e-4), f"differs by {error:.3g} of {scale:.3g}"
+    assert error <= relative * max(scale, 5e-4), f"differs by {error:.3g} of {scale:.3g}"
 
 
 def assert_weights(model: keras.Model, found: Reference, relative: float = 1e-5) -> None:

@@ -103,3 +103,15 @@ def test_random_bits_depend_on_key_and_place_alone():
     b = convert("f16", "f32", x, stochastic=True, key=2)
     c = convert("f16", "f32", x, stochastic=True, key=1 << 40)
     assert 0.2 < (a != b).mean() < 0.6 and 0.2 < (a != c).mean() < 0.6 and 0.2 < (b != c).mean() < 0.6
+
+
+@pytest.mark.parametrize("overflow", ["inf", "clip", "nan"])
+def test_the_ends_of_the_ranges_are_the_same_on_every_instruction_set(overflow):
+    """Around the largest number a random bit makes the overflow; around 2^-14 results cease to be subnormal."""
+    ends = [0x477FDFFF, 0x477FE000, 0x477FE001, 0x477FE002, 0x477FFFFF, 0x47800000, 0x387FFFFF, 0x38800000, 1, 0]
+    for bits in [*ends, 0x7F800000, 0x7FC00000]:
+        for sign in (0, 1 << 31):
+            x = np.full(1 << 16, bits | sign, np.uint32).view(np.float32)
+            found = [convert("f16", "f32", x, isa=isa, stochastic=True, key=7, overflow=overflow) for isa in ISAS]
+            for other in found[1:]:
+                same_bits(found[0], other)
