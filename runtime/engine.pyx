@@ -41,7 +41,8 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_attr_init(pthread_attr_t *attributes)
     int pthread_attr_setstacksize(pthread_attr_t *attributes, size_t size)
     int pthread_attr_destroy(pthread_attr_t *attributes)
-    int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *) noexcept nogil, void *argument)
+    int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *) noexcept nogil,
+                       void *argument)
     int pthread_join(pthread_t thread, void **result)
 
 _executions = 0

@@ -161,7 +161,7 @@ class Feeding:
             program, arrays = self._runner.program((stacks[0], packed), {})
             if (program.parallel.replicas, program.iterations * program.parallel.micro_batches) != (replicas, 1):
                 raise UnsupportedError(
-                    f"{self._name} is a pipeline or accumulates gradients, and has an iterator among its arguments: its "
+                    f"{self._name} is a pipeline or accumulates gradients, and has an iterator as an argument: its "
                     "micro-batches come from an IPUInfeedQueue.",
                     ["an iterator for a function with micro-batches"],
                 )

@@ -176,13 +176,14 @@ def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, l
     """See `copy_model.traffic`, whose arguments these are; `fragments` to `local` say how the copies cross.
 
     Returns:
-        Seven float64 arrays over the tiles, as `copy_model.Traffic` names them. Sums below 2^53 are exact, in any order.
+        Seven float64 arrays over the tiles, as `copy_model.Traffic` names them. Sums below 2^53 are exact.
     """
     cdef Py_ssize_t rows = len(src), row, to, of
     cdef int dims = <int>len(shape), d
     cdef Column column[DIMS]
     cdef list keep = []
-    if not (len(dst) == len(origin) == len(nbytes) == len(fragments) == len(before) == len(after) == len(local) == rows):
+    if not (len(dst) == len(origin) == len(nbytes) == rows
+            and len(fragments) == len(before) == len(after) == len(local) == rows):
         raise ValueError(f"columns that are not all of {rows} copies")
     columns(shape, rows, column, keep)
     cdef Groups streams = Groups(rows), pairs = Groups(rows)
