@@ -16,11 +16,9 @@ import numpy as np
 
 from ipu_keras.compiler.layout import Ints, Layout, squeeze
 from ipu_keras.errors import PlanError
-from ipu_runtime.codelets.copy_model import Crossing, crossing
+from ipu_runtime.codelets.copy_model import MAX_DIMS, Crossing, crossing
 
 MAX_ROWS = 4_000_000
-MAX_DIMS = 8
-"""Of a copy; see `runtime/codelets/copy.pyx`."""
 
 
 class Line(NamedTuple):
@@ -49,6 +47,22 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.dst_tile)
+
+    def picked(self, which: Ints) -> Rows:
+        """Some copies, in another order or several times; columns of one value stay so."""
+
+        def take(a: Ints) -> Ints:
+            return a if len(a) == 1 else a[which]
+
+        return Rows(
+            self.dst_tile[which],
+            self.src_tile[which],
+            self.dst_off[which],
+            self.src_off[which],
+            [take(a) for a in self.counts],
+            [take(a) for a in self.dst_strides],
+            [take(a) for a in self.src_strides],
+        )
 
     def crossing(self, itemsize: int, price: float) -> Crossing:
         """How the copies cross the exchange, worked out once; see `copy_model.crossing`."""
@@ -339,38 +353,15 @@ def _unrolled(rows: Rows) -> Rows:
         total = int(n.sum())
         if total > MAX_ROWS:
             raise PlanError(f"an exchange of {total:,} copies of {len(rows.counts)} dimensions")
-        of = np.repeat(np.arange(len(rows)), n)
         at = np.arange(total) - np.repeat(np.cumsum(n) - n, n)
-
-        def take(a: Ints, of: Ints = of) -> Ints:
-            return a if len(a) == 1 else a[of]
-
-        rows = Rows(
-            rows.dst_tile[of],
-            rows.src_tile[of],
-            rows.dst_off[of] + at * take(rows.dst_strides[0]),
-            rows.src_off[of] + at * take(rows.src_strides[0]),
-            [take(a) for a in rows.counts[1:]],
-            [take(a) for a in rows.dst_strides[1:]],
-            [take(a) for a in rows.src_strides[1:]],
-        )
+        rows = rows.picked(np.repeat(np.arange(len(rows)), n))
+        rows.dst_off = rows.dst_off + at * rows.dst_strides.pop(0)
+        rows.src_off = rows.src_off + at * rows.src_strides.pop(0)
+        del rows.counts[0]
     return rows
 
 
 def _sorted(rows: Rows) -> Rows:
     if len(rows) and bool((np.diff(rows.dst_tile) < 0).any()):
-        order = np.argsort(rows.dst_tile, kind="stable")
-
-        def take(a: Ints) -> Ints:
-            return a if len(a) == 1 else a[order]
-
-        return Rows(
-            take(rows.dst_tile),
-            take(rows.src_tile),
-            take(rows.dst_off),
-            take(rows.src_off),
-            [take(a) for a in rows.counts],
-            [take(a) for a in rows.dst_strides],
-            [take(a) for a in rows.src_strides],
-        )
+        return rows.picked(np.argsort(rows.dst_tile, kind="stable"))
     return rows

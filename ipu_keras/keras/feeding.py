@@ -165,11 +165,9 @@ class Feeding:
                     "micro-batches come from an IPUInfeedQueue.",
                     ["an iterator for a function with micro-batches"],
                 )
-            shares = [np.stack(leaves)[None] for leaves in zip(*map(tf.nest.flatten, stacks), strict=True)]
-            arrays = [
-                *(share if replicas > 1 else share[0] for share in shares),
-                *(self._runner.for_all(program, array) for array in arrays[len(shares) :]),
-            ]
+            shares = zip(*map(tf.nest.flatten, stacks), strict=True)
+            fed = [np.stack(share)[None] if replicas > 1 else share[0][None] for share in shares]
+            arrays = [*fed, *(self._runner.for_all(program, array) for array in arrays[len(fed) :])]
             everything = [
                 queue.ended or len(have) < n * replicas for queue, have, n in zip(queues, sent, room, strict=True)
             ]

@@ -49,6 +49,9 @@ class Crossing(NamedTuple):
     local: Ints
 
 
+MAX_DIMS = 8
+"""Of a copy: what `run_copy` in copy.pyx has room for."""
+
 FRAGMENT_BYTES = 12
 """Exchange code of a received fragment: three instructions. Source: hardware.md 5.1."""
 
@@ -71,7 +74,7 @@ def crossing(
         itemsize: bytes of an element.
         price: cycles that a received fragment may cost before a rearrangement is cheaper (`Target.fragment_price`).
     """
-    return Crossing(*crossings(far, counts, dst_strides, src_strides, itemsize, price))
+    return Crossing(*crossings(far, counts, dst_strides, src_strides, itemsize, price, rearrange_cycles(1, itemsize)))
 
 
 def crossing_of(g: GroupView, price: float) -> Crossing:
@@ -122,7 +125,8 @@ def traffic(
         tiles: tiles of the chip.
         memcpy: bytes that a tile copies in a cycle.
     """
-    return Traffic(*tally(src, dst, origin, [*shape], nbytes, *how, itemsize, tiles, memcpy))
+    rate = rearrange_cycles(1, itemsize)
+    return Traffic(*tally(src, dst, origin, [*shape], nbytes, *how, rate, tiles, memcpy))
 
 
 class Phases(NamedTuple):

@@ -9,7 +9,6 @@ from libc.stdlib cimport calloc, free, malloc
 import numpy as np
 
 from ipu_runtime.codelets.model import TOO_LARGE
-
 from ipu_runtime.core cimport mixed
 
 DEF DIMS = 16
@@ -70,8 +69,8 @@ cdef inline int64_t side_runs(const int64_t *count, const Column *strides, int d
     return total // (run if run > 1 else 1)
 
 
-def crossings(far, list counts, list dst_strides, list src_strides, int64_t itemsize, double price):
-    """See `copy_model.crossing`, whose arguments these are.
+def crossings(far, list counts, list dst_strides, list src_strides, int64_t itemsize, double price, double rate):
+    """See `copy_model.crossing`, whose arguments these are; `rate`: cycles to put a byte in order.
 
     Returns:
         Four int64 arrays over the copies, as `copy_model.Crossing` names them.
@@ -88,7 +87,7 @@ def crossings(far, list counts, list dst_strides, list src_strides, int64_t item
     cdef const unsigned char[:] crosses = np.ascontiguousarray(far).view(np.uint8)
     cdef int64_t[:, ::1] found = np.zeros((4, rows), np.int64)
     cdef int64_t count[DIMS]
-    cdef int64_t outer, total, nbytes, direct, out, into, words, fewer, narrow = itemsize if itemsize < 8 else 8
+    cdef int64_t outer, total, nbytes, direct, out, into, words, fewer
     cdef double order, best, one
     with nogil:
         for row in range(rows):
@@ -116,7 +115,7 @@ def crossings(far, list counts, list dst_strides, list src_strides, int64_t item
                 fewer = words
             # Three ways: as they lie; as the side with fewer runs has them, put in order on the other; as one run, put
             # in order on both.
-            order = <double>(nbytes * 5) / 4 / narrow
+            order = nbytes * rate
             best, one = price * direct, price * fewer + order
             found[0, row] = direct
             if one < best:
@@ -172,8 +171,9 @@ cdef class Groups:
 
 def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, list shape, const int64_t[:] nbytes,
           const int64_t[:] fragments, const int64_t[:] before, const int64_t[:] after, const int64_t[:] local,
-          int64_t itemsize, Py_ssize_t tiles, double memcpy):
-    """See `copy_model.traffic`, whose arguments these are; `fragments` to `local` say how the copies cross.
+          double rate, Py_ssize_t tiles, double memcpy):
+    """See `copy_model.traffic`, whose arguments these are; `fragments` to `local` say how the copies cross, `rate`: cycles
+    to put a byte in order.
 
     Returns:
         Seven float64 arrays over the tiles, as `copy_model.Traffic` names them. Sums below 2^53 are exact.
@@ -191,7 +191,6 @@ def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, l
     cdef bint is_new
     cdef uint64_t key
     cdef int64_t n, wide = -1
-    cdef double order = 5.0 / 4 / (itemsize if itemsize < 8 else 8)
     cdef double[::1] share = np.ones(rows)
     cdef double[:, ::1] found = np.zeros((7, tiles))
     with nogil:
@@ -201,8 +200,8 @@ def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, l
                 break
             of, to, n = src[row], dst[row], nbytes[row]
             found[2, to] += fragments[row]
-            found[5, of] += before[row] * order
-            found[6, to] += (after[row] + local[row]) * order
+            found[5, of] += before[row] * rate
+            found[6, to] += (after[row] + local[row]) * rate
             if of == to:
                 # hardware.md 3.8: an on-tile copy of one run at 8 B a cycle.
                 if not local[row]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.amp_model import METHODS
+from ipu_runtime.codelets.copy_model import MAX_DIMS
 from ipu_runtime.codelets.model import Ints, product
 from ipu_runtime.codelets.sparse_model import BLOCKS, MODES
 from ipu_runtime.opcodes import ARITY, DTYPES, OPS
@@ -106,7 +107,7 @@ def _op(number: int) -> int:
 
 def _copy(g: GroupView) -> None:
     need(len(g.params) == 3 and g.params[1] in (1, 2, 4, 8), "a copy's element size")
-    nd = _rank(int(g.params[0]), 8, 0)
+    nd = _rank(int(g.params[0]), MAX_DIMS, 0)
     _counts(g, 3, 4 + 3 * nd)
     for d in range(nd):
         need((g.col(4 + 3 * d) >= 1).all(), "a copy of no elements")
