@@ -172,8 +172,8 @@ cdef class Groups:
 def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, list shape, const int64_t[:] nbytes,
           const int64_t[:] fragments, const int64_t[:] before, const int64_t[:] after, const int64_t[:] local,
           double rate, Py_ssize_t tiles, double memcpy):
-    """See `copy_model.traffic`, whose arguments these are; `fragments` to `local` say how the copies cross, `rate`: cycles
-    to put a byte in order.
+    """See `copy_model.traffic`, whose arguments these are; `fragments` to `local` say how the copies cross, `rate`:
+    cycles to put a byte in order.
 
     Returns:
         Seven float64 arrays over the tiles, as `copy_model.Traffic` names them. Sums below 2^53 are exact.
