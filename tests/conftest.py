@@ -5,6 +5,7 @@ whichever tests ran before it: alone, in another order, or on another worker.
 """
 
 import functools
+import gc
 import os
 
 os.environ.setdefault("IPU_RUNTIME_STRICT", "1")
@@ -18,6 +19,13 @@ from tests.sweep import pytest_collection_modifyitems, pytest_report_header  # n
 
 # NumPy's own default lets a result that is NaN pass where the reference is NaN, too: two models that diverge.
 np.testing.assert_allclose = functools.partial(np.testing.assert_allclose, equal_nan=False)
+
+
+def pytest_collection_finish():
+    """Collections need not look at what the imports have made: Keras collects at each `clear_session`."""
+    gc.collect()
+    gc.freeze()
+
 
 _drawn: dict[str, dict[str, object]] = {}
 """Module -> the state of its generator once it was imported."""

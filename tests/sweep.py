@@ -1,7 +1,7 @@
 """Which cases of the large tables of tests run: some always, some in turn, the rest when asked for.
 
 A test marked `sweep(turns)` is one case of a table; by default it runs with one seed in `turns`, and `turns` seeds in
-a row (the default is the day) reach every case. When it is not its turn it is marked `slow` and left out.
+a row (the default is the day) reach every case. When it is not its turn it is marked `slow`; what is `slow` is left out.
 
     IPU_SWEEP_SEED=7        the choice of another day
     IPU_SWEEP=all           every case; so does naming tests (`-k`, `file::test`) or markers (`-m`)
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         waits = mark is not None and not in_turn(item.nodeid, mark.kwargs["turns"], seed())
         if waits:
             item.add_marker(pytest.mark.slow)
-        if (waits and not asked) or i % parts != part:
+        if (item.get_closest_marker("slow") and not asked) or i % parts != part:
             left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

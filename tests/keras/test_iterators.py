@@ -161,6 +161,7 @@ def test_an_element_in_double_precision_is_named_as_such():
 def test_a_loop_that_waits_for_more_than_there_is(monkeypatch):
     from ipu_keras.keras import feeding
 
+    monkeypatch.setattr(feeding, "TURNS", 50)
     monkeypatch.setattr(feeding, "LAST_TURNS", 500)
     strategy = IPUStrategy()
 
