@@ -17,7 +17,7 @@ from ipu_keras.config import (
     get_ipu_config,
     system,
 )
-from ipu_keras.config.flags import use_ipu_model
+from ipu_keras.config.flags import synthetic_data, use_ipu_model
 
 __all__ = [
     "DeviceConnectionType",
@@ -111,13 +111,14 @@ def move_variable_initialization_to_cpu(graph: Any = None) -> None:
 
 
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
-    """Whether a kind of data is made up on the device instead of sent: never, here.
+    """Whether a kind of data is made up on the device instead of sent, by the flags in TF_POPLAR_FLAGS.
 
     Args:
         synthetic_data_category: the kind.
 
     Raises:
         TypeError: it is no SyntheticDataCategory.
+        ConfigError: the flags contradict each other.
 
     Example:
         >>> use_synthetic_data_for(SyntheticDataCategory.Infeed)
@@ -125,4 +126,4 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
     """
     if not isinstance(synthetic_data_category, SyntheticDataCategory):
         raise TypeError(f"{synthetic_data_category!r} is no SyntheticDataCategory.")
-    return False
+    return synthetic_data_category.name.lower() in synthetic_data().categories

@@ -11,7 +11,7 @@ from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.parts import Located, RawStep, host_rows
-from ipu_keras.compiler.lower.queue import counts
+from ipu_keras.compiler.lower.queue import counts, made_up
 from ipu_keras.compiler.lower.scope import Scope, write_back
 from ipu_keras.compiler.lower.streams import from_host, to_host
 from ipu_keras.compiler.memory import lifetimes, loops_of, place
@@ -57,6 +57,7 @@ class Entry:
         self.wide = wide or {}
         self.feeds: dict[int, dict[str, Any]] = {}
         self.remote: dict[int, int] = {}  # state in streaming memory -> host slot
+        self.synthetic: dict[str, list[dict[str, Any]]] = {"feeds": [], "outputs": []}  # made up, not streamed
         self.ctx.queue_counts = counts(graph)
 
     def program(self) -> Program:
@@ -126,6 +127,11 @@ class Entry:
     def _feed_maker(self, param: int, value: Value, micro: int = 1) -> Any:
         def make(layout: Layout) -> Located:
             label, self.ctx.label = self.ctx.label, self.ctx.at(f"|stream|parameter {param}")
+            if "infeed" in self.ctx.options["synthetic_data"]:
+                here = made_up(self.ctx, value, layout, f"parameter {param}")
+                self.synthetic["feeds"].append({"param": param, "shape": list(value.shape), "dtype": value.dtype})
+                self.ctx.label = label
+                return here
             var = self.ctx.var(layout, value.itemsize)
             slot = self.ctx.new_slot()
             self.feeds[param] = {"param": param, "shape": list(value.shape), "dtype": value.dtype, "slot": slot}
@@ -142,10 +148,10 @@ class Entry:
 
     def _stream_out(self) -> list[dict[str, Any]]:
         taken = {o for o in self.state.values() if o is not None}
-        return [self._output(i, value) for i, value in enumerate(self.graph.outputs) if i not in taken]
+        return [spec for i, v in enumerate(self.graph.outputs) if i not in taken for spec in self._output(i, v)]
 
-    def _output(self, index: int, value: Value, micro: int = 1) -> dict[str, Any]:
-        """Stream a value to the host.
+    def _output(self, index: int, value: Value, micro: int = 1) -> list[dict[str, Any]]:
+        """Stream a value to the host; nothing, if outputs are not sent.
 
         Args:
             index: of the flat output.
@@ -155,13 +161,16 @@ class Entry:
         ctx = self.ctx
         ctx.label = ctx.at(f"|stream|output {index}")
         here = ctx.place(value)
-        slot = ctx.new_slot()
-        raw = to_host(here, value.itemsize, slot)
-        ctx.steps.append(RawStep(STREAM_OUT, [raw], [here.var], [], ctx.label))
-        found = {"output": index, "shape": list(value.shape), "dtype": value.dtype, "slot": slot}
+        found: dict[str, Any] = {"output": index, "shape": list(value.shape), "dtype": value.dtype}
         if micro > 1:
             found["micro"] = micro
-        return found
+        if "outfeed" in ctx.options["synthetic_data"]:
+            self.synthetic["outputs"].append(found)
+            return []
+        found["slot"] = ctx.new_slot()
+        raw = to_host(here, value.itemsize, found["slot"])
+        ctx.steps.append(RawStep(STREAM_OUT, [raw], [here.var], [], ctx.label))
+        return [found]
 
     def _assemble(self, before: list[RawStep], body: list[RawStep], outputs: list[dict[str, Any]]) -> Program:
         ctx, graph = self.ctx, self.graph
@@ -195,6 +204,7 @@ class Entry:
             "ipus": self.ipus,
             "replicas": self.spec.replicas,
             "micro_batches": self.spec.micro_batches,
+            "synthetic": self.synthetic,
             "floating_point": {"overflow": ctx.options["half_overflow"], "traps": ctx.options["traps"]},
             **self._more(),
         }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipu_keras.compiler import synthetic
 from ipu_keras.errors import DataError, ProfileOnlyError
 from ipu_runtime.errors import overflow_text
 from ipu_runtime.program import Program
@@ -88,7 +89,8 @@ class Executable:
             self._engine = self.engine()
         header = self.program.header
         states = [s for s in header["states"] if not s.get("internal")]
-        specs = {s["param"]: s for s in [*header["feeds"], *states]}
+        unsent = header.get("synthetic", {}).get("feeds", [])
+        specs = {s["param"]: s for s in [*header["feeds"], *unsent, *states]}
         if len(arrays) != len(specs):
             raise DataError(f"{self.name} takes {len(specs)} arrays, {len(arrays)} were given")
         checked = {}
@@ -103,6 +105,7 @@ class Executable:
             outs = self._engine.run({f["param"]: checked[f["param"]][None] for f in header["feeds"]})
         except (TypeError, OverflowError) as error:
             raise DataError(f"{self.name}: {error}") from error
+        outs |= synthetic.results(header)
         updated = [self._engine.read_state(s["param"]) for s in states if s["updated"]]
         return (*(outs[k][0] for k in sorted(outs)), *updated)
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ipu_keras.config import flags
 from ipu_keras.errors import ConfigError
 from ipu_runtime import rounding
 
@@ -40,7 +41,21 @@ OPTIONS: dict[str, tuple[Any, str]] = {
         "a program that overflows a tile is compiled for its profile and cannot run; default what the environment "
         'variable POPLAR_ENGINE_OPTIONS says of "debug.allowOutOfMemory", else False',
     ),
+    "synthetic_data": (
+        None,
+        'what is made up on the chip instead of streamed: some of "infeed" and "outfeed"; default what the environment '
+        "variable TF_POPLAR_FLAGS says by --use_synthetic_data or --synthetic_data_categories",
+    ),
+    "synthetic_data_initializer": (
+        None,
+        'the values of such data: "uniform" or "random", "normal", or a number; None is zero; default what '
+        "--synthetic_data_initializer says",
+    ),
 }
+
+INITIALIZERS = flags.INITIALIZERS
+
+STREAMS = ("infeed", "outfeed")
 
 STOCHASTIC_ROUNDING = ("off", "on", "stable", "identical")
 
@@ -96,7 +111,24 @@ def resolve_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
         out["allow_out_of_memory"] = _allowed_by_environment()
     elif not isinstance(out["allow_out_of_memory"], bool):
         raise ConfigError(f"allow_out_of_memory must be True or False, not {out['allow_out_of_memory']!r}")
+    _synthetic(out)
     return out
+
+
+def _synthetic(out: dict[str, Any]) -> None:
+    said = flags.synthetic_data()
+    given = out["synthetic_data"]
+    if given is None:
+        given = [name for name in STREAMS if name in said.categories]
+    elif isinstance(given, str) or not all(name in STREAMS for name in given):
+        raise ConfigError(f"synthetic_data must be a collection of {', '.join(map(repr, STREAMS))}, not {given!r}")
+    out["synthetic_data"] = [name for name in STREAMS if name in given]
+    if out["synthetic_data_initializer"] is None:
+        out["synthetic_data_initializer"] = said.initializer
+    else:
+        out["synthetic_data_initializer"] = flags.initializer(
+            "synthetic_data_initializer", out["synthetic_data_initializer"]
+        )
 
 
 def _allowed_by_environment() -> bool:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from ipu_keras.compiler.parallel.spec import DEQUEUE, ENQUEUE
 from ipu_keras.errors import ConfigError, DataError, UnsupportedError
 from ipu_keras.frontend import effects
+from ipu_keras.graph.ir import DTYPES
 
 __all__ = ["HostQueue", "dequeue", "enqueue", "find", "outermost_graph", "register"]
 
@@ -131,7 +132,7 @@ def exchange(specs: list[dict[str, Any]], turns: Callable[[int], int], replicas:
             array = pulled[spec["queue"]][spec["leaf"]]
             arrays[spec["slot"]] = np.ascontiguousarray(array.reshape(*lead, *array.shape[1:]))
         else:
-            arrays[spec["slot"]] = np.zeros((*lead, *spec["shape"]), _NUMPY[spec["dtype"]])
+            arrays[spec["slot"]] = np.zeros((*lead, *spec["shape"]), DTYPES[spec["dtype"]])
     return arrays
 
 
@@ -151,9 +152,3 @@ def deliver(specs: list[dict[str, Any]], arrays: dict[int, np.ndarray]) -> None:
         queue = find(number)
         if queue is not None:
             queue.push([arrays[leaf["slot"]] for leaf in sorted(leaves, key=lambda s: s["leaf"])])
-
-
-_NUMPY = {
-    "pred": np.bool_, "s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32, "u32":
-    np.uint32, "s64": np.int64, "u64": np.uint64, "f16": np.float16, "f32": np.float32,
-}  # fmt: skip

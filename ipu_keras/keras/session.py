@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.compiler import synthetic
 from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.config import flags
 from ipu_keras.errors import DataError
 from ipu_keras.frontend import abstract, collectives, queues, tfapi
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.trace import OutputRef, Traced, trace
-from ipu_keras.keras.variables import VariableSync
+from ipu_keras.keras.variables import NoSync, VariableSync
 from ipu_keras.ops import _seeds
 from ipu_runtime.rounding import NEAREST
 
@@ -54,7 +56,9 @@ class Program:
         self.executable = executable
         self.parallel = parallel or Parallel()
         self._engine_options = engine_options or {}
-        self._feeds = list(traced.feeds.items())
+        header = executable.program.header
+        unsent = {spec["param"] for spec in header.get("synthetic", {}).get("feeds", [])}
+        self._feeds = [(parameter, i) for parameter, i in traced.feeds.items() if parameter not in unsent]
         self._random: bool | None = None
         self._seeding: Any = None
 
@@ -68,8 +72,11 @@ class Program:
         return self.executable.engine(**self._engine_options)
 
     @functools.cached_property
-    def sync(self) -> VariableSync:
+    def sync(self) -> VariableSync | NoSync:
         """Keeps the variables on the device and on the host the same."""
+        made_up = flags.synthetic_data()
+        if "parameters" in made_up.categories:
+            return NoSync(self.engine, self.traced.variables, self.traced.constants, made_up.initializer)
         return VariableSync(self.engine, self.traced.variables, self.traced.constants, list(self.traced.updates))
 
     def run(self, leaves: list[np.ndarray | None], repeat: int) -> dict[int, np.ndarray]:
@@ -107,6 +114,7 @@ class Program:
             arrays = queues.exchange(specs, lambda count: count * repeat, self.parallel.replicas) if specs else None
             self._seed()
             results = dict(self.engine.run(self.feeds_of(leaves), repeat, turns, arrays))
+            results |= synthetic.results(self.executable.program.header, repeat)
             self._given = (specs, arrays) if arrays is not None else None
             return results
         except OverflowError as error:
@@ -121,7 +129,7 @@ class Program:
         """Where something is rounded at random: the device's seed, if it has another one by now."""
         if self._random is None:
             self._random = bool((self.executable.program.groups[:, 6] != NEAREST).any())
-        if self._random:
+        if self._random and "seed" not in flags.synthetic_data().categories:
             seeding = _seeds.rounding()
             if seeding is not self._seeding:
                 self.engine.reset_seed(_seeds.rounding_seed(seeding), seeding.alike)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.compiler import synthetic
 from ipu_keras.frontend import tfapi
 from ipu_keras.keras import packing
 
-__all__ = ["VariableSync"]
+__all__ = ["NoSync", "VariableSync"]
 
 
 class VariableSync:
@@ -93,6 +94,36 @@ class VariableSync:
                 self._held[i], self._address[i] = tensor, tfapi.address(tensor)
             if self._small is not None:
                 self._small.assign(small)
+
+
+class NoSync:
+    """Stands for `VariableSync` where parameters are synthetic: tiles and host know nothing of each other's values.
+
+    Args:
+        engine: the engine.
+        variables: entry-parameter index -> variable; the tiles' start as the initializer says.
+        constants: entry-parameter index -> captured eager tensor; a value of the program, so it is written.
+        initializer: see `ipu_keras.compiler.synthetic.values`.
+    """
+
+    def __init__(
+        self, engine: Any, variables: dict[int, tf.Variable], constants: dict[int, Any], initializer: str | None
+    ) -> None:
+        for parameter, variable in variables.items():
+            shape, dtype = variable.shape.as_list(), np.dtype(tf.as_dtype(variable.dtype).as_numpy_dtype)
+            engine.write_state(parameter, synthetic.values(shape, dtype, initializer, f"parameter {parameter}"))
+        for parameter, tensor in constants.items():
+            engine.write_state(parameter, np.asarray(tfapi.view(tensor), order="C"))
+        self.uploads = 0
+
+    def invalidate(self) -> None:
+        """Nothing: the tiles' values belong to them."""
+
+    def upload(self) -> None:
+        """Nothing is sent."""
+
+    def download(self) -> None:
+        """Nothing is fetched: the tf.Variables stay as they are."""
 
 
 def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.parts import Located, RawStep, host_rows
 from ipu_keras.compiler.lower.streams import from_host, to_host
-from ipu_keras.graph.ir import Graph, Node, Value
+from ipu_keras.compiler.synthetic import values
+from ipu_keras.graph.ir import DTYPES, Graph, Node, Value
 from ipu_runtime.program import STREAM_IN, STREAM_OUT
+
+
+def made_up(ctx: Context, value: Value, layout: Layout, name: str) -> Located:
+    """Data that the host does not send: loaded with the program.
+
+    Args:
+        ctx: where it is lowered.
+        value: which.
+        layout: its layout.
+        name: of the data.
+    """
+    var = ctx.var(layout, value.itemsize, "constant", pinned=True)
+    array = values(value.shape, DTYPES[value.dtype], ctx.options["synthetic_data_initializer"], name)
+    ctx.constants.append((var, layout, array, None))
+    return Located(var, layout)
 
 
 def lower_dequeue(ctx: Context, node: Node) -> None:
     """The next element comes to where its first user wants it, as far as that is known."""
     out = node.out
     layout = ctx.default(out)
+    if "infeed" in ctx.options["synthetic_data"]:
+        ctx.located[out] = made_up(ctx, out, layout, f"queue, leaf {node.attrs['leaf']}")
+        return
     var = ctx.var(layout, out.itemsize)
     slot = _slot(ctx, node, out)
     ctx.steps.append(RawStep(STREAM_IN, [from_host(host_rows(layout), var, out.itemsize, slot)], [], [var], ctx.label))
@@ -23,6 +43,8 @@ def lower_enqueue(ctx: Context, node: Node) -> None:
     """A value leaves for the host."""
     (value,) = node.inputs
     here = ctx.place(value)
+    if "outfeed" in ctx.options["synthetic_data"]:
+        return
     slot = _slot(ctx, node, value)
     ctx.steps.append(RawStep(STREAM_OUT, [to_host(here, value.itemsize, slot)], [here.var], [], ctx.label))
 

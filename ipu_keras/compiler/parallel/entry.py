@@ -167,7 +167,7 @@ class ParallelEntry(Entry):
             back = []
             for value, end in zip(graph.outputs, part.outputs, strict=True):
                 if end.kind == STREAM:
-                    self.outputs.append(self._output(end.what, value, self.spec.micro_batches))
+                    self.outputs += self._output(end.what, value, self.spec.micro_batches)
                 elif end.kind == CROSS:
                     ctx.place(value)
                     self.crossing.made[end.what] = value
@@ -290,7 +290,7 @@ class ParallelEntry(Entry):
             back = []
             for value, end in zip(graph.outputs, part.outputs, strict=True):
                 if end.kind == STREAM:
-                    self.outputs.append(self._output(end.what, value))
+                    self.outputs += self._output(end.what, value)
                 elif end.what not in self.remote:
                     self.chips.setdefault(end.what, chip.get(value, 0))
                     back.append((by_state.get(end.what, self.graph.params[end.what]), value))
