@@ -1,7 +1,7 @@
 """Which cases of the large tables of tests run: some always, some in turn, the rest when asked for.
 
 A test marked `sweep(turns)` is one case of a table; by default it runs with one seed in `turns`, and `turns` seeds in
-a row (the default is the day) reach every case. When it is not its turn it is marked `slow`; what is `slow` is left out.
+a row (the default is the day) reach every case. When it is not its turn it is marked `slow`; what is slow is left out.
 
     IPU_SWEEP_SEED=7        the choice of another day
     IPU_SWEEP=all           every case; so does naming tests (`-k`, `file::test`) or markers (`-m`)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ipu_keras.compiler import cache
 from ipu_keras.compiler.entry import Entry
 from ipu_keras.compiler.executable import Executable
 from ipu_keras.compiler.fits import check_memory
@@ -60,10 +61,17 @@ def compile_module(
     Raises:
         UnsupportedError: lists every operation and dtype of the module that the tiles cannot run yet.
         IPUOutOfMemoryError: a tile's memory is too small; the exception has the memory report.
+        ConfigError: an option or a flag in TF_POPLAR_FLAGS has a value that it cannot take.
     """
     started = time.perf_counter()
     chip, opts = resolve(target), resolve_options(options)
     spec = parallel or Parallel()
+    kept = cache.entry(
+        hlo_bytes,
+        {"target": chip, "options": opts, "state": state, "layers": layers, "name": name, "parallel": spec},
+    )
+    if kept is not None and (program := kept.load()) is not None:
+        return Executable(program, compile_seconds=time.perf_counter() - started, options=opts, execute=execute)
     graph, bad = import_module(hlo_bytes, spec.replicas)
     names = Names(layers)
     found = [f"{what} ({names.place_of(op_name)})" for what, op_name in bad]
@@ -93,6 +101,8 @@ def compile_module(
     if found:
         raise _unsupported(name, found)
     program = _program(graph, chip, opts, states, names, name, wide, spec)
+    if kept is not None:
+        kept.save(program)
     return Executable(program, compile_seconds=time.perf_counter() - started, options=opts, execute=execute)
 
 

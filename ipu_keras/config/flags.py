@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 from ipu_keras.errors import ConfigError
 
-__all__ = ["ENVIRONMENT", "Synthetic", "initializer", "model_tiles", "synthetic_data", "use_ipu_model"]
+__all__ = [
+    "ENVIRONMENT",
+    "Synthetic",
+    "executable_cache_path",
+    "initializer",
+    "model_tiles",
+    "synthetic_data",
+    "use_ipu_model",
+]
 
 ENVIRONMENT = "TF_POPLAR_FLAGS"
 
@@ -50,6 +58,12 @@ def model_tiles() -> int:
     if tiles < 0:
         raise ConfigError(f"{ENVIRONMENT}: --ipu_model_tiles must be a number of tiles, not {text!r}")
     return tiles
+
+
+def executable_cache_path() -> str | None:
+    """The folder of compiled programs by ``--executable_cache_path=/tmp/cache``, None if there is none."""
+    path = _value("executable_cache_path")
+    return None if path is None else path.strip("\"'")
 
 
 def synthetic_data() -> Synthetic:

@@ -341,6 +341,25 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) else tuple(int(v) for v in value)
 
 
+def canonical(serialized: bytes) -> bytes:
+    """What a module computes, in the same bytes whichever process wrote it: entries of maps in order, and no names of
+    the module and its computations, which TensorFlow numbers as it makes them.
+
+    Args:
+        serialized: bytes of an `HloModuleProto`; others come back as they are.
+    """
+    module = _pb()[0].HloModuleProto()
+    try:
+        module.ParseFromString(serialized)
+    except Exception:  # the import says what is wrong with them
+        return serialized
+    module.name = module.entry_computation_name = ""
+    for computation in module.computations:
+        computation.name = ""
+    ordered: bytes = module.SerializeToString(deterministic=True)
+    return ordered
+
+
 def import_module(serialized: bytes, replicas: int = 1) -> tuple[Graph, list[tuple[str, str]]]:
     """Read an HLO module.
 
