@@ -1022,7 +1022,6 @@ def compare(graph):
             np.testing.assert_allclose(a.astype(np.float64), b, rtol=0, atol=4 * info.err, err_msg=str(info))
 
 
-@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True,
     derandomize="IPU_RANDOM_GRAPHS" not in os.environ,

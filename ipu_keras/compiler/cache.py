@@ -22,14 +22,14 @@ from ipu_runtime import format as file_format
 from ipu_runtime.errors import ExecutableFormatError
 from ipu_runtime.program import Program
 
-__all__ = ["Entry", "entry"]
+__all__ = ["Kept", "place"]
 
 SUFFIX = ".ipu_exec"
 
 logger = logging.getLogger("ipu_keras")
 
 
-class Entry:
+class Kept:
     """The place of one program in the cache.
 
     Args:
@@ -63,7 +63,7 @@ class Entry:
             logger.warning("the executable cache: %s; the program is not kept", error)
 
 
-def entry(module: bytes, described: Mapping[str, Any]) -> Entry | None:
+def place(module: bytes, described: Mapping[str, Any]) -> Kept | None:
     """The place of a compilation's result, None without a cache.
 
     Args:
@@ -84,7 +84,7 @@ def entry(module: bytes, described: Mapping[str, Any]) -> Entry | None:
     digest = hashlib.sha256(_package())
     digest.update(json.dumps({name: repr(value) for name, value in described.items()}, sort_keys=True).encode())
     digest.update(canonical(module))
-    return Entry(path / (digest.hexdigest() + SUFFIX))
+    return Kept(path / (digest.hexdigest() + SUFFIX))
 
 
 @functools.cache

@@ -66,7 +66,7 @@ def compile_module(
     started = time.perf_counter()
     chip, opts = resolve(target), resolve_options(options)
     spec = parallel or Parallel()
-    kept = cache.entry(
+    kept = cache.place(
         hlo_bytes,
         {"target": chip, "options": opts, "state": state, "layers": layers, "name": name, "parallel": spec},
     )

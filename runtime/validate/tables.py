@@ -35,6 +35,16 @@ def check_header(program: Program) -> None:
     for entry in header["feeds"]:
         wide = entry.get("host_dtype")
         need(wide is None or (wide, entry["dtype"]) in (("s64", "s32"), ("u64", "u32")), "a feed's dtype on the host")
+    made_up = header.get("synthetic", {})
+    need(isinstance(made_up, dict), "synthetic")
+    for kind, number in (("feeds", "param"), ("outputs", "output")):
+        for entry in made_up.get(kind, []):
+            need(isinstance(entry, dict) and isinstance(entry.get(number), int), f"synthetic {kind}: no number")
+            need(entry.get("dtype") in DTYPE_NUMBER, f"synthetic {kind}: dtype")
+            shape = entry.get("shape")
+            right = isinstance(shape, list) and all(isinstance(n, int) and n >= 0 for n in shape)
+            need(right and bytes_of(entry) >= 0, f"synthetic {kind}: shape {shape!r}")  # too many bytes are refused
+            need(entry.get("micro", 1) in (1, program.micro_batches), f"synthetic {kind}: how often it is made")
     floating = header.get("floating_point", {})
     need(isinstance(floating, dict), "floating_point")
     need(floating.get("overflow", "inf") in rounding.OVERFLOW, "floating_point.overflow")

@@ -10,6 +10,7 @@ from ipu_keras import IPUStrategy
 from ipu_keras.compiler.synthetic import values
 from ipu_keras.errors import ConfigError
 from ipu_keras.utils import SyntheticDataCategory, use_synthetic_data_for
+from ipu_runtime.errors import ExecutableFormatError
 from ipu_runtime.program import STREAM_IN, STREAM_OUT
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -157,3 +158,24 @@ def test_a_saved_executable(flags, tmp_path):
     flags("")
     (out,) = ipu.hlo.load(tmp_path / "made_up.ipu").run(X)
     assert out.shape == X.shape and not out.any()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"output": 0, "shape": [-1], "dtype": "f32"},
+        {"output": 0, "shape": [1 << 40], "dtype": "f32"},
+        {"output": 0, "shape": [2], "dtype": "f99"},
+        {"output": 0, "shape": [2], "dtype": "f32", "micro": 1 << 40},
+        {"output": "0", "shape": [2], "dtype": "f32"},
+        [],
+    ],
+)
+def test_a_file_that_says_nonsense(tmp_path, entry):
+    strategy, function = IPUStrategy(), tf.function(lambda x: x + 1)
+    strategy.run(function, args=(tf.constant(X),))
+    exe = strategy.executable(function)
+    exe.program.header["synthetic"]["outputs"] = [entry]
+    exe.save(tmp_path / "altered.ipu")
+    with pytest.raises(ExecutableFormatError, match="synthetic outputs|too large"):
+        ipu.hlo.load(tmp_path / "altered.ipu")
