@@ -13,7 +13,6 @@ import math
 import os
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 

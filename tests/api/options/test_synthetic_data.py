@@ -177,5 +177,5 @@ def test_a_file_that_says_nonsense(tmp_path, entry):
     exe = strategy.executable(function)
     exe.program.header["synthetic"]["outputs"] = [entry]
     exe.save(tmp_path / "altered.ipu")
-    with pytest.raises(ExecutableFormatError, match="synthetic outputs|too large"):
+    with pytest.raises(ExecutableFormatError, match=r"synthetic outputs|too large"):
         ipu.hlo.load(tmp_path / "altered.ipu")
