@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 from ipu_keras.config import flags
 from ipu_keras.errors import ConfigError
 from ipu_runtime import rounding
+
+logger = logging.getLogger("ipu_keras")
 
 OPTIONS: dict[str, tuple[Any, str]] = {
     "available_memory_proportion": (
@@ -132,7 +136,12 @@ def _synthetic(out: dict[str, Any]) -> None:
 
 
 def _allowed_by_environment() -> bool:
-    text = os.environ.get(ENVIRONMENT, "")
+    return _allowed_by(os.environ.get(ENVIRONMENT, ""))
+
+
+@functools.lru_cache
+def _allowed_by(text: str) -> bool:
+    """What the variable's text says; keys that do nothing are logged, once in a process because the answer is kept."""
     if not text.strip():
         return False
     example = f"""{ENVIRONMENT}='{{"{OUT_OF_MEMORY_KEY}": "true"}}'"""
@@ -142,6 +151,8 @@ def _allowed_by_environment() -> bool:
         raise ConfigError(f"the environment variable {ENVIRONMENT} is no JSON ({error}); such as {example}") from error
     if not isinstance(given, dict):
         raise ConfigError(f"the environment variable {ENVIRONMENT} must hold a JSON object, such as {example}")
+    if idle := [f"{key} = {value}" for key, value in given.items() if key != OUT_OF_MEMORY_KEY]:
+        logger.warning("%s: accepted, without an effect: %s", ENVIRONMENT, "; ".join(idle))
     value = given.get(OUT_OF_MEMORY_KEY, False)
     known = {"true": True, "false": False}
     allowed = known.get(value) if isinstance(value, str) else value

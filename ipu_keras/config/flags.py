@@ -1,8 +1,12 @@
-"""The flags of the environment variable TF_POPLAR_FLAGS that a configuration or a program depends on."""
+"""The flags of the environment variable TF_POPLAR_FLAGS: what each means here, and which do nothing."""
 
 from __future__ import annotations
 
+import difflib
+import functools
+import logging
 import os
+import shlex
 from typing import Any, NamedTuple
 
 from ipu_keras.errors import ConfigError
@@ -17,7 +21,41 @@ __all__ = [
     "use_ipu_model",
 ]
 
+logger = logging.getLogger("ipu_keras")
+
 ENVIRONMENT = "TF_POPLAR_FLAGS"
+
+FLAGS = {
+    "help": "list the flags in the log",
+    "use_ipu_model": "the software model of the chip is asked for",
+    "ipu_model_tiles": "tiles of that model",
+    "executable_cache_path": "a folder that keeps compiled programs",
+    "use_synthetic_data": "nothing is sent to the chip or fetched from it",
+    "synthetic_data_categories": "some kinds of data are not sent or fetched",
+    "synthetic_data_initializer": "the values that are on the chip instead",
+}
+"""Flags that act here, and what they ask for. Source of these and the next: api.md section 17."""
+
+IDLE = (
+    "allow_nans",
+    "disable_poplar_version_check",
+    "dump_schedule_as_dot",
+    "enable_hlo_verifier",
+    "fallback_scheduler",
+    "log_cycle_count",
+    "max_compilation_threads",
+    "max_infeed_threads",
+    "null_data_feed",
+    "on_demand_device_poll_time",
+    "on_demand_device_timeout",
+    "save_vertex_graph",
+    "show_progress_bar",
+    "sync_replica_start",
+    "tensor_map_file_path",
+    "use_on_demand",
+    "while_loop_brute_force_max_trip_count",
+)
+"""Flags of the chip's front end that do nothing here."""
 
 CATEGORIES = ("seed", "infeed", "outfeed", "hostembedding", "parameters")
 """Kinds of data that may be made up. Source: api.md section 17."""
@@ -62,8 +100,7 @@ def model_tiles() -> int:
 
 def executable_cache_path() -> str | None:
     """The folder of compiled programs by ``--executable_cache_path=/tmp/cache``, None if there is none."""
-    path = _value("executable_cache_path")
-    return None if path is None else path.strip("\"'")
+    return _value("executable_cache_path")
 
 
 def synthetic_data() -> Synthetic:
@@ -81,7 +118,7 @@ def synthetic_data() -> Synthetic:
             raise ConfigError(
                 f"{ENVIRONMENT}: --use_synthetic_data is all categories; give it or --synthetic_data_categories"
             )
-        asked = [word.strip().lower() for word in some.strip("\"'").split(",")]
+        asked = [word.strip().lower() for word in some.split(",")]
         unknown = [word for word in asked if word not in CATEGORIES]
         if unknown:
             raise ConfigError(
@@ -119,9 +156,35 @@ def initializer(where: str, value: Any) -> str:
 
 def _value(name: str) -> str | None:
     """The value of the last flag of this name, "true" for one without; None if there is none."""
-    found = None
-    for word in os.environ.get(ENVIRONMENT, "").split():
-        flag, _, value = word.lstrip("-").partition("=")
-        if flag == name and word.startswith("--"):
-            found = value or "true"
+    return _parsed(os.environ.get(ENVIRONMENT, "")).get(name)
+
+
+@functools.lru_cache
+def _parsed(text: str) -> dict[str, str]:
+    """Flags and their values. What does nothing is logged, once in a process because the answer is kept.
+
+    Raises:
+        ConfigError: words that are no flag of the chip's front end, all at once; there it ends the process.
+    """
+    found: dict[str, str] = {}
+    unknown = []
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{ENVIRONMENT} is {text!r}: {error}") from error
+    for word in words:
+        flag, _, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or flag not in (*FLAGS, *IDLE):
+            near = difflib.get_close_matches(flag.lstrip("-"), (*FLAGS, *IDLE), n=1)
+            unknown.append(f"{word!r}" + (f" (did you mean --{near[0]}?)" if near else ""))
+        found[flag] = value or "true"
+    if unknown:
+        raise ConfigError(
+            f"{ENVIRONMENT} has {', '.join(unknown)}; its flags are {', '.join('--' + name for name in (*FLAGS, *IDLE))}"
+        )
+    if (found.get("help") or "false").lower() in ("true", "1"):
+        acting = "\n".join(f"  --{name}: {meaning}" for name, meaning in FLAGS.items())
+        logger.warning("%s\n%s\n  accepted, without an effect: %s", ENVIRONMENT, acting, ", ".join(IDLE))
+    if idle := [f"--{name}={found[name]}" for name in found if name in IDLE]:
+        logger.warning("%s: accepted, without an effect: %s", ENVIRONMENT, " ".join(idle))
     return found
