@@ -179,9 +179,8 @@ def _parsed(text: str) -> dict[str, str]:
             unknown.append(f"{word!r}" + (f" (did you mean --{near[0]}?)" if near else ""))
         found[flag] = value or "true"
     if unknown:
-        raise ConfigError(
-            f"{ENVIRONMENT} has {', '.join(unknown)}; its flags are {', '.join('--' + name for name in (*FLAGS, *IDLE))}"
-        )
+        known = ", ".join(f"--{name}" for name in (*FLAGS, *IDLE))
+        raise ConfigError(f"{ENVIRONMENT} has {', '.join(unknown)}; its flags are {known}")
     if (found.get("help") or "false").lower() in ("true", "1"):
         acting = "\n".join(f"  --{name}: {meaning}" for name, meaning in FLAGS.items())
         logger.warning("%s\n%s\n  accepted, without an effect: %s", ENVIRONMENT, acting, ", ".join(IDLE))
