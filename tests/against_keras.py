@@ -36,7 +36,7 @@ def fresh(make: Make) -> keras.Model:
 
 def pair(make: Make) -> tuple[keras.Model, keras.Model]:
     """(in the scope, plain): the same compiled model with the same weights."""
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)
     with IPUStrategy().scope():
         ours = fresh(make)
     theirs = fresh(make)

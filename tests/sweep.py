@@ -13,8 +13,27 @@ from __future__ import annotations
 import datetime
 import os
 import zlib
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import pytest
+
+TAKING_LONG = ("training", "hub", "parallel", "keras", "test_random_graphs.py")
+"""Files and folders that start first, so that no worker is left with one of them at the end."""
+
+
+def in_turns(values: Iterable[Any], turns: int, always: Collection[Any] = ()) -> list[Any]:
+    """Parameters of a test: those in `always` run every day, the others in turn.
+
+    Args:
+        values: the cases.
+        turns: seeds in a row that reach every case.
+        always: some of the values.
+    """
+    values = list(values)
+    unknown = [value for value in always if value not in values]
+    assert not unknown, f"no such cases: {unknown}"
+    return [pytest.param(value, marks=[] if value in always else [pytest.mark.sweep(turns=turns)]) for value in values]
 
 
 def seed() -> int:
@@ -59,3 +78,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
+def rank(nodeid: str) -> int:
+    """Place of a test's file or folder among those that take long."""
+    first = nodeid.removeprefix("tests/").split("::")[0].split("/")[0]
+    return TAKING_LONG.index(first) if first in TAKING_LONG else len(TAKING_LONG)

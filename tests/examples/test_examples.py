@@ -75,7 +75,7 @@ def check_emulation(output: str) -> None:
     assert ratio == pytest.approx(ours / plain, rel=0.1, abs=0.1)
 
 
-@pytest.mark.sweep(turns=3)
+@pytest.mark.slow
 def test_finetune_sentiment(data):
     try:
         data.movie_reviews(1)
@@ -89,7 +89,7 @@ def test_finetune_sentiment(data):
     check_emulation(output)
 
 
-@pytest.mark.sweep(turns=3)
+@pytest.mark.slow
 def test_low_precision_sentiment(data):
     try:
         data.movie_reviews(1)
@@ -109,7 +109,7 @@ def test_low_precision_sentiment(data):
     assert single[3] > random[3] == nearest[3]
 
 
-@pytest.mark.sweep(turns=3)
+@pytest.mark.slow
 def test_classify_images():
     output = quick("classify_images.py")
     assert 50 < figures(output, rf"Accuracy +{NUMBER}%")[0] <= 100  # ten classes
@@ -117,7 +117,7 @@ def test_classify_images():
     check_emulation(output)
 
 
-@pytest.mark.sweep(turns=3)
+@pytest.mark.slow
 def test_generate_text():
     output = quick("generate_text.py")
     accuracy, most_frequent = figures(output, rf"Accuracy +{NUMBER}%.*: {NUMBER}%\)")
@@ -131,7 +131,7 @@ def test_generate_text():
     assert len(written) == 6 and len({text for _, text in written}) > 1, output
 
 
-@pytest.mark.sweep(turns=3)
+@pytest.mark.slow
 def test_replicated_digits():
     output = quick("replicated_digits.py")
     accuracies, cycles = [], []
@@ -153,7 +153,7 @@ def test_replicated_digits():
     assert apart < 1e-4 * largest
 
 
-@pytest.mark.sweep(turns=3)
+@pytest.mark.slow
 def test_custom_training_loop():
     output = quick("custom_training_loop.py")
     losses = re.findall(rf"execution +\d+: loss {NUMBER} to {NUMBER}, accuracy", output)
@@ -163,7 +163,7 @@ def test_custom_training_loop():
     assert 1e9 < cycles * rate / (20 * 50) < 2e9
 
 
-@pytest.mark.sweep(turns=3)
+@pytest.mark.slow
 def test_pipeline_bert(data):
     try:
         data.movie_reviews(1)

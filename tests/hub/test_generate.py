@@ -7,6 +7,7 @@ import pytest
 import ipu_keras
 from ipu_keras import IPUStrategy
 from tests.hub.configurations import CONFIGURATIONS, LENGTH, NotThere
+from tests.sweep import in_turns
 
 ALWAYS = {"GPT2CausalLM", "BartSeq2SeqLM"}
 WRITERS = [n for n in CONFIGURATIONS if n.endswith(("CausalLM", "Seq2SeqLM", "AudioToText"))]
@@ -56,12 +57,7 @@ def both(name, sampler, **options):
     return np.asarray(theirs[written]), np.asarray(ours[written]), executions
 
 
-def parameters():
-    assert set(WRITERS) >= ALWAYS
-    return [pytest.param(n, marks=[] if n in ALWAYS else [pytest.mark.sweep(turns=40)]) for n in WRITERS]
-
-
-@pytest.mark.parametrize("name", parameters())
+@pytest.mark.parametrize("name", in_turns(WRITERS, 40, ALWAYS))
 def test_greedy_generation(name):
     plain, device, executions = both(name, "greedy", stop_token_ids=None)
     assert executions == 1
@@ -69,7 +65,7 @@ def test_greedy_generation(name):
     np.testing.assert_array_equal(device, plain)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", in_turns(SAMPLERS, 3, always=("greedy",)))
 def test_samplers(sampler):
     plain, device, executions = both("GPT2CausalLM", sampler, stop_token_ids=[5, 9])
     assert executions == 1

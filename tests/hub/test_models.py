@@ -6,18 +6,14 @@ import pytest
 
 from tests.against_keras import check_training
 from tests.hub.configurations import CONFIGURATIONS, NotThere
+from tests.sweep import in_turns
 
 # An encoder, a decoder with experts, images. Of the others, about one runs each day: each takes ten seconds or more.
 ALWAYS = {"BertTextClassifier", "MixtralCausalLM", "VGGImageClassifier"}
 TURNS = 38
 
 
-def parameters():
-    assert set(CONFIGURATIONS) >= ALWAYS
-    return [pytest.param(n, marks=[] if n in ALWAYS else [pytest.mark.sweep(turns=TURNS)]) for n in CONFIGURATIONS]
-
-
-@pytest.mark.parametrize("name", parameters())
+@pytest.mark.parametrize("name", in_turns(CONFIGURATIONS, TURNS, ALWAYS))
 def test_train_and_predict(name):
     build = CONFIGURATIONS[name]
     try:

@@ -32,4 +32,4 @@ def fresh_keras():
 
     keras.utils.set_random_seed(7)
     yield
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)

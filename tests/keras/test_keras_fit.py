@@ -8,13 +8,14 @@ import tensorflow as tf
 import ipu_keras
 from ipu_keras import IPUStrategy
 from tests.keras import helpers
+from tests.sweep import in_turns
 
 
 def dataset(x, y, batch=8, **kwargs):
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch, drop_remainder=True)
 
 
-@pytest.mark.parametrize("spe", [1, 2, 4])
+@pytest.mark.parametrize("spe", in_turns([1, 2, 4], 3, always=[2]))
 def test_fit_evaluate_predict(spe):
     inside, outside = helpers.pair(dropout=0.4, steps_per_execution=spe)
     x, y = helpers.make_data(32)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from ipu_keras import IPUStrategy
+from tests.sweep import in_turns
 
 # The base class; a wrapper with a test of its own; one that is made of others.
 NOT_OPTIMIZERS_OF_THEIR_OWN = {"Optimizer", "LossScaleOptimizer", "MultiOptimizer"}
@@ -17,14 +18,14 @@ NAMES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_turns(NAMES, 4, always=("Adam", "SGD")))
 def test_optimizer(name):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(32, 6)).astype(np.float32), rng.integers(0, 3, 32)
 
     def built():
         keras.utils.set_random_seed(0)
-        keras.backend.clear_session()
+        keras.backend.clear_session(free_memory=False)
         model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(3)])
         optimizer = getattr(keras.optimizers, name)(0.01)
         model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)

@@ -51,11 +51,11 @@ def assert_same_program(one, other):
 @pytest.mark.parametrize("built", [True, False])
 def test_the_profile_is_that_of_the_program_that_runs(built):
     x, y = make_data()
-    keras.backend.clear_session()  # numbers in the names of variables start again
+    keras.backend.clear_session(free_memory=False)  # numbers in the names of variables start again
     runs = in_scope(lambda: network(built))
     runs.fit(x, y, batch_size=8, verbose=0)
     runs.predict(x, batch_size=8, verbose=0)
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)
     asked = in_scope(lambda: network(built), execute=False)
     analyse(asked, "train", (x[:8], y[:8]))
     analyse(asked, "predict", x[:8])

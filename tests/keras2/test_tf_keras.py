@@ -8,6 +8,7 @@ tf_keras = pytest.importorskip("tf_keras", reason="tf_keras is not installed")
 
 import ipu_keras  # noqa: E402
 from ipu_keras import IPUStrategy, errors  # noqa: E402
+from tests.sweep import in_turns  # noqa: E402
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(24, 6, 6, 2)).astype(np.float32)
@@ -58,7 +59,7 @@ def trained(make, **options):
     )
 
 
-@pytest.mark.parametrize("make", [sequential, functional, subclass])
+@pytest.mark.parametrize("make", in_turns([sequential, functional, subclass], 3, always=[functional]))
 def test_as_without_the_scope(make):
     before = ipu_keras.executions()
     with IPUStrategy().scope():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-import pytest
+from tests.sweep import in_turns
 
 TURNS = 6
 
@@ -14,8 +14,5 @@ def cases(names: Iterable[str], namespace: Any, always: Collection[str] = ()) ->
     """The names that this version of Keras has; those not in `always` run in turn (see `tests.sweep`)."""
     unknown = set(always) - set(names)
     assert not unknown, f"no such cases: {sorted(unknown)}"
-    return [
-        pytest.param(name, id=name, marks=[] if name in always else [pytest.mark.sweep(turns=TURNS)])
-        for name in sorted(names)
-        if hasattr(namespace, name)
-    ]
+    there = [name for name in sorted(names) if hasattr(namespace, name)]
+    return in_turns(there, TURNS, [name for name in always if name in there])

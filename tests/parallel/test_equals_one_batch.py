@@ -28,6 +28,7 @@ def check(plan: pl.Plan, executions: int = 1) -> None:
     assert (header["micro_batches"], header["replicas"]) == (plan.micro, plan.replicas)
 
 
+@pytest.mark.sweep(turns=2)
 @pytest.mark.parametrize("plan", FIRST, ids=str)
 def test_each_pair_of_choices(plan):
     check(plan, executions=plan.updates if plan.micro % 2 else 1)

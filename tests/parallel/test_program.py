@@ -79,7 +79,7 @@ def compiled(plan: pl.Plan, kind: str = "train", width: int = 0) -> Any:
                 x = keras.layers.Dense(width, use_bias=False)(x)
         return keras.Model(inputs, x, name="m")
 
-    keras.utils.clear_session()
+    keras.utils.clear_session(free_memory=False)
     model = pl.in_scope(plan, equal if width else pl.mlp)
     shape = (width, width) if width else (pl.FEATURES, pl.CLASSES)
     x, y = (np.zeros((plan.samples, n), np.float32) for n in shape)
@@ -273,7 +273,7 @@ def test_memory_is_each_chips_own():
 def test_compiled_only(pipelined):
     """What does not execute is compiled for the same slots."""
     plan = pl.Plan("Grouped", 2, 4, 2, updates=1)
-    keras.utils.clear_session()
+    keras.utils.clear_session(free_memory=False)
     model = pl.in_scope(plan, pl.mlp, pipelined=pipelined, execute=False)
     x, y = (np.zeros((plan.samples, n), np.float32) for n in (pl.FEATURES, pl.CLASSES))
     model.fit(x, y, batch_size=plan.batch, verbose=0)

@@ -12,6 +12,7 @@ import pytest
 from ipu_keras import executable
 from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from tests.parallel import pipelines as pl
+from tests.sweep import in_turns
 
 LENGTH = 4
 LAYERS = {
@@ -58,7 +59,7 @@ def recomputing(ipus: int) -> Iterator[None]:
         reset_ipu_configuration()
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", in_turns(LAYERS, 4, always=("dense", "norm", "dropout")))
 @pytest.mark.parametrize("plan", [pl.Plan("Grouped", 3, 6), pl.Plan("Interleaved", 2, 4, 2, "mean")], ids=str)
 def test_the_same_numbers(plan, name):
     x, y = pl.normal(plan.samples, LENGTH, pl.FEATURES), pl.normal(plan.samples, LENGTH, 6, seed=1)

@@ -35,6 +35,7 @@ def folder(monkeypatch, tmp_path):
     return tmp_path / "cache"
 
 
+@pytest.mark.slow
 def test_another_process_takes_it(folder, monkeypatch):
     outputs = []
     for strict in ("1", "1", "0"):  # a program without guard bytes is another one

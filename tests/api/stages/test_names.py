@@ -22,7 +22,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def scope():
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)
     with IPUStrategy().scope():
         yield
 
