@@ -42,6 +42,7 @@ __all__ = [
 
 _MODULES = (
     "config",
+    "dataset_benchmark",
     "eager",
     "errors",
     "gradient_accumulation",

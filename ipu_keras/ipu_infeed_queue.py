@@ -79,6 +79,11 @@ class IPUInfeedQueue:
         return len(tf.nest.flatten(self._spec))
 
     @property
+    def dataset(self) -> tf.data.Dataset:
+        """Where its elements come from."""
+        return self._dataset
+
+    @property
     def dequeued(self) -> bool:
         """Whether a program takes elements from it."""
         return self._taken
