@@ -22,8 +22,9 @@ from ipu_keras.compiler.passes.expand import expand
 from ipu_keras.compiler.passes.fuse import fuse
 from ipu_keras.compiler.passes.generator import GENERATOR, add_generator
 from ipu_keras.compiler.passes.narrow import narrow_feeds
+from ipu_keras.compiler.passes.serial import split_serially
 from ipu_keras.compiler.rounding import mark_common
-from ipu_keras.errors import GraphError, UnsupportedError
+from ipu_keras.errors import GraphError, IPUOutOfMemoryError, UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
 from ipu_keras.graph.ir import Graph
 from ipu_keras.profile.memory import MemoryReport, memory_report
@@ -92,15 +93,23 @@ def compile_module(
         raise _unsupported(name, found)
     try:
         graph = run_passes(graph, check, fused=False)
+        forms = list(dict.fromkeys([split_serially(graph, chip, opts), graph]))
         if spec.replicas > 1 and opts["stochastic_rounding"] in ("stable", "identical"):
-            mark_common(graph, states, spec.replicas, GENERATOR)
+            for form in forms:
+                mark_common(form, states, spec.replicas, GENERATOR)
         if not spec.in_parts:
-            graph = fuse(graph)
+            forms = [fuse(form) for form in forms]
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         raise GraphError(f"{name or graph.name}: the module's instructions do not fit each other: {error!r}") from error
     if found:
         raise _unsupported(name, found)
-    program = _program(graph, chip, opts, states, names, name, wide, spec)
+    try:
+        program = _program(forms[0], chip, opts, states, names, name, wide, spec)
+    except IPUOutOfMemoryError:
+        # availableMemoryProportion is a wish: what keeps to it may need more, for its loops, than what does not.
+        if len(forms) == 1:
+            raise
+        program = _program(forms[1], chip, opts, states, names, name, wide, spec)
     if kept is not None:
         kept.save(program)
     return Executable(program, compile_seconds=time.perf_counter() - started, options=opts, execute=execute)

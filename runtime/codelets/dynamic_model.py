@@ -36,9 +36,14 @@ class Dynamic:
         return found
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
-        """25 + 6 (39 + (24 + 2 n/v) slices): a slice is a contiguous run, divided over the workers."""
+        """25 + 6 (39 + (24 + 2 n/v) slices): a slice is a contiguous run, divided over the workers.
+
+        It has what lies inside of the last dimension that moves; or, where that is the innermost, what is taken of it.
+        """
         rank, _, window = self._sizes(g)
-        inner = np.maximum(np.broadcast_to(g.col(2 * rank), g.rows), 1)
+        moving = [d for d in range(rank) if int(g.params[6 + d]) >= 0]
+        first = min(moving[-1] + 1, rank - 1) if moving else 0
+        inner = np.maximum(product([g.col(2 + 2 * d) for d in range(first, rank)], g.rows), 1)
         slices = window // inner
         vector = max(1, 8 // int(g.params[1]))
         return 25 + target.workers * (39 + slices * (24 + 2 * ceil_div(ceil_div(inner, target.workers), vector)))

@@ -182,6 +182,7 @@ def test_pipeline_bert(data):
     assert 1e9 < rate * cycles / 16 < 2e9  # the clock
 
 
+@pytest.mark.slow
 def test_missing_data_is_named(tmp_path):
     done = run("finetune_sentiment.py", "--quick", EXAMPLES_DATA=str(tmp_path))
     assert done.returncode == 1

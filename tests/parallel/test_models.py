@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import pytest
 
+from ipu_keras import executable
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.keras.pipeline import assign_by_name
 from tests.parallel import pipelines as pl
 from tests.sweep import in_turns
@@ -290,3 +292,16 @@ def test_accumulated_outfeed():
     running = np.cumsum(losses) / np.arange(1, plan.micro + 1)
     assert abs(running.mean() - running[-1]) > 1e-3
     pl.assert_close(np.float32(found), np.float32(running.mean()), 1e-5)
+
+
+def test_products_in_serial_pieces():
+    """With next to no memory for products, each is a loop in the loop over slots."""
+    plan, config = pl.Plan("Grouped", 2, 4, 2), IPUConfig()
+    config.auto_select_ipus, config.ipu_model.tiles_per_ipu = 4, 2
+    config.matmuls.poplar_options = {"availableMemoryProportion": "0.00015"}
+    config.configure_ipu_system()
+    try:
+        model = check(plan, pl.mlp, *data(plan))
+    finally:
+        reset_ipu_configuration()
+    assert sum("serial" in each for each in executable(model).program.header["plans"]) > 2

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ipu_keras.compiler import rounding
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.plan.product import Plan
@@ -14,16 +13,6 @@ from ipu_keras.compiler.plan.traffic import score
 from ipu_keras.graph.ir import Node, Value
 
 Extra = TypeVar("Extra")
-
-
-def partials_of(ctx: Context, node: Node, dtype: str) -> str:
-    """The dtype of a product's partial sums: fp16 of quarters, and of fp16 where a scope or the options say so."""
-    if dtype == "f8":
-        return "f16"
-    if dtype not in ("f16", "f32"):
-        return "s32"
-    option = "matmul_partials" if node.op in ("dot", "sparse-dot") else "convolution_partials"
-    return "f16" if dtype == "f16" and rounding.partials_of(node, ctx.options[option]) == "half" else "f32"
 
 
 def choose(
@@ -37,11 +26,13 @@ def choose(
     fitting = [each for each in options if each[0].fits] or list(options)
     # Equal layers choose alike: the operands lie in the same form, if on other tiles.
     homes = [ctx.find(value) for value, _ in options[0][1]]
-    key = (node.op, tuple(each[0] for each in fitting), tuple(h.layout.form if h is not None else None for h in homes))
+    serial = {"serial": node.attrs["serial"]} if "serial" in node.attrs else {}
+    forms = tuple(h.layout.form if h is not None else None for h in homes)
+    key = (node.op, *serial.values(), tuple(each[0] for each in fitting), forms)
     if key not in ctx.chosen:
         order = _by_cost(ctx, fitting)
         ctx.chosen[key] = order[0][0], len(ctx.plans)
-        ctx.plans.append({"op": node.op, "plans": [plan.to_dict() for _, plan in order[:3]]})
+        ctx.plans.append({"op": node.op, "plans": [plan.to_dict() for _, plan in order[:3]], **serial})
     best, number = ctx.chosen[key]
     ctx.products.append([ctx.label, number])
     return fitting[best]

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Ints, even
-from ipu_keras.compiler.lower.choose import choose, partials_of
+from ipu_keras.compiler.lower.choose import choose
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.dot import finish, inner_is
 from ipu_keras.compiler.lower.named import Cut, Grid, Name, Other
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
 from ipu_keras.compiler.lower.quarter import emit_product
+from ipu_keras.compiler.plan.asked import convolution_product
 from ipu_keras.compiler.plan.product import Plan, Product, grains, plans
 from ipu_keras.graph.ir import Node
 from ipu_runtime.codelets import registry
@@ -66,12 +67,8 @@ def lower_convolution(ctx: Context, node: Node) -> None:
     # Gradients of weights convolve over the batch: there "b" is the innermost dimension, and stays it. (Quarters have
     # no gradients.)
     swapped = inner_is(ctx, x, (lhs[0],)) and not metadata
-    sums = partials_of(ctx, node, dtype)
-    ins, outs, taps = (tuple(size[n] for n in names) for names in (s_names, o_names, k_names))
-    plain = all(w[1] <= 2 and w[5] == 1 and not w[6] for w in window)
-    product = Product(
-        dtype, sums, groups, size["b"], size["c"], size["n"], ins, outs, taps, plain, batch_last=swapped
-    )  # fmt: skip
+    product = convolution_product(node, ctx.options, swapped)
+    sums = product.partials
 
     def names_of(dims: tuple[int, ...], first: Name, second: Name, rest: list[Name], grouped: int) -> list[Name]:
         """Names of an operand's dimensions in its own order; the grouped one is two: group, then what is left."""

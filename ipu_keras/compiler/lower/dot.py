@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ipu_keras.compiler.layout import Layout, even, unsqueeze
-from ipu_keras.compiler.lower.choose import choose, partials_of
+from ipu_keras.compiler.lower.choose import choose
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.elementwise import emit_map
 from ipu_keras.compiler.lower.named import Grid, Name
 from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup
 from ipu_keras.compiler.lower.quarter import emit_product
 from ipu_keras.compiler.lower.reduce import combine_partials
+from ipu_keras.compiler.plan.asked import dot_dims, dot_products
 from ipu_keras.compiler.plan.product import Plan, Product, grains, plans
 from ipu_keras.compiler.plan.splits import spread_parts
 from ipu_keras.graph.ir import Node, Value
@@ -55,28 +55,24 @@ class _Form(NamedTuple):
 def lower_dot(ctx: Context, node: Node) -> None:
     """Plan, gather, multiply, reduce."""
     a, b, *metadata = node.inputs
-    dtype = "f8" if metadata else a.dtype
-    (ca, cb), (ba, bb) = node.attrs["contract"], node.attrs["batch"]
-    fa = tuple(d for d in range(len(a.shape)) if d not in ca and d not in ba)
-    fb = tuple(d for d in range(len(b.shape)) if d not in cb and d not in bb)
+    dims_of = dot_dims(node)
+    ca, cb = dims_of["k"]
     name_a: dict[int, Name] = {}
     name_b: dict[int, Name] = {}
     names: dict[str, list[Name]] = {}
-    for kind, dims_a, dims_b in (("b", ba, bb), ("m", fa, ()), ("n", (), fb), ("k", ca, cb)):
+    for kind, (dims_a, dims_b) in dims_of.items():
         names[kind] = [(kind, i) for i in range(max(len(dims_a), len(dims_b)))]
         name_a.update(zip(dims_a, names[kind], strict=False))
         name_b.update(zip(dims_b, names[kind], strict=False))
     size: dict[Name, int] = {n: a.shape[d] for d, n in name_a.items()}
     size.update({n: b.shape[d] for d, n in name_b.items()})
     sizes = {kind: tuple(size[n] for n in ns) for kind, ns in names.items()}
-    sums = partials_of(ctx, node, dtype)
-    count = {kind: math.prod(each) for kind, each in sizes.items()}
     side_a, side_b = (
         _Side(v, by_dim, inner_is(ctx, v, c) if ctx.find(v) is not None else None)
         for v, by_dim, c in ((a, name_a, ca), (b, name_b, cb))
     )
-    plain = Product(dtype, sums, count["b"], 1, count["k"], count["n"], (count["m"],), (count["m"],), (1,))
-    other = replace(plain, oc=count["m"], ins=(count["n"],), outs=(count["n"],))
+    plain, other = dot_products(node, ctx.options)
+    sums = plain.partials
     forms = []
     for kind, rows, weights, product in (("m", side_a, side_b, plain), ("n", side_b, side_a, other)):
         # The rows want their channels innermost, the weights their outputs; of quarters they are brought so.

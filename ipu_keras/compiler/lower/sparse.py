@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.layout import Ints, Layout, even
-from ipu_keras.compiler.lower.choose import partials_of
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.dot import finish
 from ipu_keras.compiler.lower.named import Grid, Name, Other
 from ipu_keras.compiler.lower.parts import ALIGN, Located, Offset, RawGroup, Var
 from ipu_keras.compiler.move import Rows
+from ipu_keras.compiler.plan.asked import partials_of
 from ipu_keras.compiler.plan.sparse import (
     Buckets,
     Problem,
@@ -40,7 +40,7 @@ _ZERO = np.zeros(1, np.int64)
 def lower_sparse_dot(ctx: Context, node: Node) -> None:
     """Plan, gather, multiply, add up."""
     pattern = node.attrs["pattern"]
-    sums = "f16" if partials_of(ctx, node, node.out.dtype) == "f16" else "f32"
+    sums = "f16" if partials_of(ctx.options, node, node.out.dtype) == "f16" else "f32"
     plan = _choose(ctx, node, sums)
     if pattern is None:
         _Dynamic(ctx, node, sums, plan).lower()

@@ -35,7 +35,7 @@ def explain_plans(header: Mapping[str, Any], layer: str | None = None) -> str:
         best, *others = entry["plans"]
         shown = list(dict.fromkeys(names))
         more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
-        lines.append(f"{entry['op']} of {', '.join(shown[:3])}{more}: {_split(best)}")
+        lines.append(f"{entry['op']} of {', '.join(shown[:3])}{more}: {_split(best)}{_serially(entry)}")
         lines.append(
             f"  {_cycles(best):,} cycles: exchange {best['exchange']:,} + vertex {best['vertex']:,} + adding up "
             f"{best['reduce']:,}; {best['tile_bytes']:,} bytes of a tile"
@@ -43,6 +43,10 @@ def explain_plans(header: Mapping[str, Any], layer: str | None = None) -> str:
         )
         lines += [f"  {_compared(other, best)}" for other in others[:1]]
     return "\n".join(lines)
+
+
+def _serially(entry: Mapping[str, Any]) -> str:
+    return f", in {entry['serial']} serial pieces of these cycles each" if "serial" in entry else ""
 
 
 def _cycles(plan: Mapping[str, Any]) -> int:
