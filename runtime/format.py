@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import struct
-import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     Args:
         program: what to save.
         path: where.
+
+    Raises:
+        OSError: it cannot be written; then nothing is left of it.
     """
     table: dict[str, Any] = {}
     parts: list[bytes] = []
@@ -53,9 +56,13 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     payload = header + b"".join(parts)
     head = _FIXED.pack(MAGIC, VERSION, len(header), hashlib.sha256(payload).digest())
     target = Path(path)
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as file:
-        file.write(head + payload)
-    os.replace(file.name, target)
+    spare = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+    try:
+        spare.write_bytes(head + payload)
+        os.replace(spare, target)
+    except BaseException:  # no room, no right, an interrupt: nothing is left behind
+        spare.unlink(missing_ok=True)
+        raise
 
 
 def load(path: str | os.PathLike[str]) -> Program:

@@ -1,11 +1,13 @@
 """Executable files: round trip, damage, and files that somebody wrote on purpose."""
 
+import errno
 import hashlib
 import json
 import struct
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +51,26 @@ def test_round_trip_gives_the_same_bits(saved):
     for a, b in zip(exe.run(*args), loaded.run(*args), strict=True):
         assert a.tobytes() == b.tobytes()
     assert loaded.profile().cycles == exe.profile().cycles
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(saved, tmp_path, monkeypatch):
+    exe, path, _ = saved
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert path.stat().st_mode == plain.stat().st_mode  # readable by whom the user wants
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError):
+        exe.save(tmp_path / "folder")
+    written = Path.write_bytes
+
+    def full(self, data):
+        written(self, data[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(Path, "write_bytes", full)
+        exe.save(plain)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["folder", "plain"] and not plain.stat().st_size
 
 
 def test_truncated_anywhere(saved, tmp_path):
