@@ -7,6 +7,7 @@ whichever tests ran before it: alone, in another order, or on another worker.
 import functools
 import gc
 import os
+import resource
 
 os.environ.setdefault("IPU_RUNTIME_STRICT", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -22,9 +23,32 @@ np.testing.assert_allclose = functools.partial(np.testing.assert_allclose, equal
 
 
 def pytest_collection_finish():
-    """Collections need not look at what the imports have made: Keras collects at each `clear_session`."""
+    """Collections need not look at what the imports have made."""
     gc.collect()
     gc.freeze()
+
+
+_held = [0]
+"""Bytes that the process held after the last collection."""
+
+GROWTH = 256 << 20
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:  # no Linux: collect after each test
+        return _held[0] + GROWTH
+
+
+@pytest.fixture(autouse=True)
+def _memory():
+    """Models are cycles of few objects that hold much, which Python does not see: collect where memory has grown."""
+    yield
+    if _resident() >= _held[0] + GROWTH:
+        gc.collect()
+        _held[0] = _resident()
 
 
 _drawn: dict[str, dict[str, object]] = {}

@@ -79,6 +79,53 @@ def test_the_numbers_are_those_of_the_whole_product(name, dtype):
         np.testing.assert_allclose(found.astype(np.float64), np.float64(expected), rtol=0, atol=tolerance)
 
 
+def test_in_the_body_of_a_loop_and_on_a_side_of_a_branch():
+    x, w = RNG.normal(size=(48, 40)).astype(np.float32), RNG.normal(size=(40, 40)).astype(np.float32) / 8
+    dot = "dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    text = f"""
+more {{
+  s = (s32[], f32[48,40], f32[40,40]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT r = pred[] compare(i, n), direction=LT
+}}
+turn {{
+  s = (s32[], f32[48,40], f32[40,40]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[48,40] get-tuple-element(s), index=1
+  w = f32[40,40] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[48,40] {dot}
+  ROOT t = (s32[], f32[48,40], f32[40,40]) tuple(next, y, w)
+}}
+yes {{
+  p = (f32[48,40], f32[40,40]) parameter(0)
+  x = f32[48,40] get-tuple-element(p), index=0
+  w = f32[40,40] get-tuple-element(p), index=1
+  ROOT y = f32[48,40] {dot}
+}}
+no {{
+  p = (f32[48,40], f32[40,40]) parameter(0)
+  ROOT x = f32[48,40] get-tuple-element(p), index=0
+}}
+ENTRY main {{
+  p0 = f32[48,40] parameter(0)
+  p1 = f32[40,40] parameter(1)
+  p2 = pred[] parameter(2)
+  zero = s32[] constant(0)
+  first = (s32[], f32[48,40], f32[40,40]) tuple(zero, p0, p1)
+  last = (s32[], f32[48,40], f32[40,40]) while(first), condition=more, body=turn
+  x = f32[48,40] get-tuple-element(last), index=1
+  pair = (f32[48,40], f32[40,40]) tuple(x, p1)
+  ROOT r = f32[48,40] conditional(p2, pair, pair), true_computation=yes, false_computation=no
+}}"""
+    exe = compiled(text, 0.02)
+    assert pieces(exe) > 1 and len(exe.program.header["products"]) == 2  # both by one plan
+    for flag in (np.True_, np.False_):
+        np.testing.assert_allclose(exe.run(x, w, flag)[0], xla(text, x, w, flag)[0], rtol=0, atol=1e-5)
+
+
 def test_a_piece_needs_less_memory_and_a_turn_costs_what_its_plan_says():
     source, _ = module("rows and columns", "f32")
     whole, split = compiled(source, 0.6), a_share_that_splits(source)

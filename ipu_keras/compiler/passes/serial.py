@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.passes import run_passes
-from ipu_keras.compiler.passes.builder import Builder, rebuild
+from ipu_keras.compiler.passes.builder import Builder, prune
 from ipu_keras.compiler.passes.ops import Ops
 from ipu_keras.compiler.plan.asked import convolution_product, dot_dims, dot_products
 from ipu_keras.compiler.plan.product import AMP_DTYPES, Product, grains, plans
@@ -52,7 +52,7 @@ def split_serially(graph: Graph, target: Target, options: Mapping[str, Any]) -> 
     """The graph with loops in place of the products that are too large to be done at once.
 
     Args:
-        graph: simplified, not fused; bodies of its own loops stay as they are.
+        graph: simplified; it may be fused.
         target: the chip.
         options: of the compiler.
 
@@ -60,13 +60,26 @@ def split_serially(graph: Graph, target: Target, options: Mapping[str, Any]) -> 
         The same graph if there are none.
     """
 
-    def rule(b: Builder, node: Node) -> list[Value] | None:
-        cut = cut_of(node, target, options)
-        return None if cut is None else [_loop(b, node, cut)]
-
-    if not any(_too_large(node, target, options) for node in graph.nodes):
+    cuts = {node: cut for node in graph.nodes if (cut := cut_of(node, target, options)) is not None}
+    regions = {
+        node: new
+        for node in graph.nodes
+        if (old := node.attrs.get("regions"))
+        and (new := tuple(split_serially(region, target, options) for region in old)) != old
+    }
+    if not cuts and not regions:
         return graph
-    return rebuild(graph, {"dot": [rule], "convolution": [rule]})
+    b = Builder(graph.name, {})
+    b.graph.params = list(graph.params)
+    env: dict[Value, Value] = {}
+    for node in graph.nodes:
+        attrs = {**node.attrs, "regions": regions[node]} if node in regions else node.attrs
+        types = [(v.shape, v.dtype) for v in node.results]
+        copy = Node(node.op, [env.get(v, v) for v in node.inputs], types, attrs, node.where, node.name)
+        made = [_loop(b, copy, cuts[node])] if node in cuts else b.add_node(copy)
+        env.update(zip(node.results, made, strict=True))
+    b.graph.outputs = [env.get(v, v) for v in graph.outputs]
+    return prune(b.graph)
 
 
 def cut_of(node: Node, target: Target, options: Mapping[str, Any]) -> Cut | None:
