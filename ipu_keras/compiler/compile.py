@@ -24,7 +24,7 @@ from ipu_keras.compiler.passes.generator import GENERATOR, add_generator
 from ipu_keras.compiler.passes.narrow import narrow_feeds
 from ipu_keras.compiler.passes.serial import split_serially
 from ipu_keras.compiler.rounding import mark_common
-from ipu_keras.errors import GraphError, IPUOutOfMemoryError, UnsupportedError
+from ipu_keras.errors import GraphError, UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
 from ipu_keras.graph.ir import Graph
 from ipu_keras.profile.memory import MemoryReport, memory_report
@@ -103,13 +103,14 @@ def compile_module(
         raise GraphError(f"{name or graph.name}: the module's instructions do not fit each other: {error!r}") from error
     if found:
         raise _unsupported(name, found)
-    try:
-        program = _program(forms[0], chip, opts, states, names, name, wide, spec)
-    except IPUOutOfMemoryError:
-        # availableMemoryProportion is a wish: what keeps to it may need more, for its loops, than what does not.
-        if len(forms) == 1:
-            raise
-        program = _program(forms[1], chip, opts, states, names, name, wide, spec)
+    made = []
+    for form in forms:
+        made.append(_program(form, chip, opts, states, names, name, wide, spec))
+        if made[-1][1].fits:
+            break
+    # availableMemoryProportion is a wish: what keeps to it may need more, for its loops, than what does not.
+    program, report = min(made, key=lambda each: (not each[1].fits, each[1].max_tile_bytes))
+    check_memory(program, opts["allow_out_of_memory"], report)
     if kept is not None:
         kept.save(program)
     return Executable(program, compile_seconds=time.perf_counter() - started, options=opts, execute=execute)
@@ -118,7 +119,7 @@ def compile_module(
 def _program(
     graph: Graph, chip: Target, opts: dict[str, Any], states: dict[int, int | None], names: Names, name: str,
     wide: dict[int, str], spec: Parallel,
-) -> Program:  # fmt: skip
+) -> tuple[Program, MemoryReport]:  # fmt: skip
     """Lower; once more with less exchange code if the program does not fit the tiles."""
     wish = opts["internal_exchange"]
     for effort in ("balanced", "memory") if wish == "balanced" else (wish,):
@@ -129,8 +130,7 @@ def _program(
         report = memory_report(program)
         if report.fits or not _code_is_too_much(report):
             break
-    check_memory(program, opts["allow_out_of_memory"], report)
-    return program
+    return program, report
 
 
 def _code_is_too_much(report: MemoryReport) -> bool:
