@@ -261,6 +261,14 @@ def test_dynamic_slice():
     for dtype, vectors in (("float32", 2), ("float16", 1)):
         found = vertices(lambda x, i: tf.slice(x, [i, 0], [3, 24]), zeros(10, 24, dtype=dtype), zeros(dtype="int32"))
         assert ("dynamicSlice", 25 + 6 * (39 + 3 * (24 + 2 * vectors))) in found
+        # The same 24 in two dimensions inside of the one that moves: still a run each.
+        found = vertices(
+            lambda x, i: tf.slice(x, [i, 0, 0], [3, 4, 6]), zeros(10, 4, 6, dtype=dtype), zeros(dtype="int32")
+        )
+        assert ("dynamicSlice", 25 + 6 * (39 + 3 * (24 + 2 * vectors))) in found
+    # What moves is innermost: of each of four rows a run of three, one element a worker.
+    found = vertices(lambda x, i: tf.slice(x, [0, i], [4, 3]), zeros(4, 10), zeros(dtype="int32"))
+    assert ("dynamicSlice", 25 + 6 * (39 + 4 * (24 + 2 * 1))) in found
 
 
 def test_scatter_of_halves():

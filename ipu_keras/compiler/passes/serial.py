@@ -17,8 +17,7 @@ from ipu_keras.compiler.passes import run_passes
 from ipu_keras.compiler.passes.builder import Builder, prune
 from ipu_keras.compiler.passes.ops import Ops
 from ipu_keras.compiler.plan.asked import convolution_product, dot_dims, dot_products
-from ipu_keras.compiler.plan.product import AMP_DTYPES, Product, grains, plans
-from ipu_keras.compiler.plan.splits import combinations, piece
+from ipu_keras.compiler.plan.product import Product, has_plan, plans
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
 from ipu_runtime.codelets.copy_model import rearrange_cycles
@@ -109,32 +108,11 @@ def cut_of(node: Node, target: Target, options: Mapping[str, Any]) -> Cut | None
 
 def _too_large(node: Node, target: Target, options: Mapping[str, Any]) -> bool:
     """Whether a node is a product without a plan in memory; of quarters the planner's last choice stays."""
-    if node.op not in ("dot", "convolution") or len(node.inputs) != 2 or not node.out.size:
+    share = options["available_memory_proportion"]
+    if node.op not in ("dot", "convolution") or len(node.inputs) != 2 or not node.out.size or not share:
         return False
     forms = dot_products(node, options) if node.op == "dot" else (convolution_product(node, options),)
-    limit = options["available_memory_proportion"] * target.bytes_per_tile
-    if limit <= 0 or any(_fits_surely(form, target, limit) for form in forms):
-        return False
-    share = options["available_memory_proportion"]
-    return not any(plan.fits for form in forms for plan in plans(form, target, share))
-
-
-def _fits_surely(p: Product, target: Target, limit: float) -> bool:
-    """Whether a plan that cuts groups, batch, rows or output channels into powers of two fits: cheap to say."""
-    n_grain, _ = grains(p.dtype, p.partials, target)
-    sizes = [p.groups, p.batch, p.outs[0] if p.outs else 1, p.oc]
-    axes = [2 ** np.arange(int(np.log2(n)) + 1, dtype=np.int64) for n in sizes]
-    groups, batch, outer, oc = combinations(axes, target.tiles)
-    size = 2 if p.dtype == "f16" else 4
-    taps = int(np.prod(p.taps))
-    held_groups, held_batch = -(-p.groups // groups), -(-p.batch // batch)
-    rows, columns = -(-sizes[2] // outer), piece(p.oc, oc, n_grain if p.dtype in AMP_DTYPES else 1)
-    inside = int(np.prod(p.outs[1:]))
-    reach = np.minimum(p.ins[0], np.ceil(rows * (p.ins[0] / sizes[2])) + p.taps[0]) if p.ins else 1
-    inputs = held_groups * held_batch * reach * int(np.prod(p.ins[1:])) * p.ic * size
-    weights = held_groups * taps * p.ic * columns * size
-    outs = held_groups * held_batch * rows * inside * columns * 4
-    return bool((inputs + weights + outs <= limit).any())
+    return not any(has_plan(form, target, share) for form in forms)
 
 
 def _cuts(node: Node, options: Mapping[str, Any]) -> Iterator[Cut]:

@@ -161,10 +161,14 @@ class _Blocks(NamedTuple):
     batch: Ints
 
 
-def _blocks(p: Product, target: Target) -> _Blocks:
-    """All combinations of splits."""
+def _blocks(p: Product, target: Target, axes: list[Ints]) -> _Blocks:
+    """All combinations of splits.
+
+    Args:
+        axes: split counts of each dimension.
+    """
     n_grain, c_grain = grains(p.dtype, p.partials, target)
-    parts = Parts(*combinations(_axes(p, target), target.tiles))
+    parts = Parts(*combinations(axes, target.tiles))
     first, last = (p.outs[0] if p.outs else 1), (p.outs[-1] if len(p.outs) > 1 else 1)
     groups, batch = ceil_div(p.groups, parts.groups), ceil_div(p.batch, parts.batch)
     outer, inner = ceil_div(first, parts.outer), ceil_div(last, parts.inner)
@@ -242,6 +246,40 @@ def _vertices(p: Product, x: _Blocks, target: Target) -> tuple[list[str], Ints, 
     return names, priced.argmin(0), cycles
 
 
+def _memory(p: Product, x: _Blocks) -> Ints:
+    """Bytes of the fullest tile: operands and partial sums, which an addition over tiles has twice."""
+    summed = x.parts.ic * x.parts.taps > 1
+    found: Ints = (x.inputs + x.weights) * _itemsize(p.dtype) + x.outs * _partial_size(p) * np.where(summed, 2, 1)
+    return found
+
+
+def _itemsize(dtype: str) -> int:
+    return {"f16": 2, "f32": 4, "s8": 1, "u8": 1, "f8": 1}.get(dtype, 4)
+
+
+def _partial_size(p: Product) -> int:
+    return 2 if p.partials == "f16" else 4
+
+
+@lru_cache(maxsize=4096)
+def has_plan(p: Product, target: Target, proportion: float) -> bool:
+    """Whether there is a plan that keeps to the memory; mostly a few splits into powers of two answer that.
+
+    Args:
+        p: the product.
+        target: the chip.
+        proportion: availableMemoryProportion.
+    """
+    one = np.ones(1, np.int64)
+    groups, batch, outer, oc = (
+        2 ** np.arange(size.bit_length()) for size in (p.groups, p.batch, p.outs[0] if p.outs else 1, p.oc)
+    )
+    coarse = _blocks(p, target, [groups, batch, outer, one, oc, one, one])
+    if (_memory(p, coarse) <= proportion * target.bytes_per_tile).any():
+        return True
+    return any(plan.fits for plan in plans(p, target, proportion))
+
+
 @lru_cache(maxsize=4096)
 def plans(p: Product, target: Target, proportion: float = 0.6, most: int = 6) -> tuple[Plan, ...]:
     """The cheapest plans, best first.
@@ -254,16 +292,14 @@ def plans(p: Product, target: Target, proportion: float = 0.6, most: int = 6) ->
 
     Source: hardware.md 4 (poplibs poplin/ConvPlan.cpp, ConvModel.cpp).
     """
-    size = {"f16": 2, "f32": 4, "s8": 1, "u8": 1, "f8": 1}.get(p.dtype, 4)
-    partial_size = 2 if p.partials == "f16" else 4
-    x = _blocks(p, target)
-    exchange = _exchange(p, x, size, target)
+    x = _blocks(p, target, _axes(p, target))
+    exchange = _exchange(p, x, _itemsize(p.dtype), target)
     names, which, vertex = _vertices(p, x, target)
     depth = x.parts.ic * x.parts.taps
-    reduce, reduce_code, results = reduce_cost(depth, x.outs, partial_size, target)
+    reduce, reduce_code, results = reduce_cost(depth, x.outs, _partial_size(p), target)
     if p.dtype == "f16" and p.partials == "f32":
         reduce = reduce + cast_cycles(results, target.workers)
-    memory = (x.inputs + x.weights) * size + x.outs * partial_size * np.where(depth > 1, 2, 1)
+    memory = _memory(p, x)
     within = memory <= proportion * target.bytes_per_tile
     costs = score(exchange + vertex + reduce, reduce_code, target)
     order = np.where(within, costs, np.inf) if within.any() else memory.astype(float)
