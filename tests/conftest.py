@@ -7,6 +7,7 @@ whichever tests ran before it: alone, in another order, or on another worker.
 import functools
 import gc
 import os
+import random
 import resource
 
 os.environ.setdefault("IPU_RUNTIME_STRICT", "1")
@@ -55,8 +56,15 @@ _drawn: dict[str, dict[str, object]] = {}
 """Module -> the state of its generator once it was imported."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _same_weights_of_a_module(request):
+    """For what a module's own fixtures make: Keras takes the seed of a layer that has none from Python's generator."""
+    random.seed(request.module.__name__)
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers(request):
+    random.seed(request.node.nodeid)
     for name in ("rng", "RNG"):
         generator = getattr(request.module, name, None)
         if isinstance(generator, np.random.Generator):
