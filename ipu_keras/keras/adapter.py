@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras.src import api_export, tree
 from keras.src.backend import KerasTensor, compute_output_spec, standardize_dtype
+from keras.src.backend.tensorflow import numpy as tensorflow_numpy
 from keras.src.layers.layer import Layer
 from keras.src.layers.normalization.batch_normalization import BatchNormalization
 from keras.src.models.model import Model
@@ -25,6 +26,7 @@ from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import LayerNames
 from ipu_keras.frontend.scopes import ScopeTracer
 from ipu_keras.frontend.trace import Traced
+from ipu_keras.keras.rows import rows_along_axis
 
 __all__ = [
     "MODEL_FUNCTIONS",
@@ -221,6 +223,7 @@ def _acquire_scopes(optimizer: type) -> None:
             _wrap(compile_utils.CompileLoss, "__call__", _part_scope("loss"))
             _wrap(compile_utils.MetricsList, "update_state", _metrics_scope)
             _wrap(Trainer, "get_metrics_result", _part_scope("metrics"))
+            _wrap(tensorflow_numpy, "take_along_axis", rows_along_axis)
         wrapped = {owner for owner, name, _ in _scope_saved if name == "apply"}
         for owner in optimizer.__mro__:
             # An optimizer around another one (of scaled losses) has an `apply` of its own.
@@ -236,13 +239,18 @@ def _release_scopes() -> None:
         if _scope_users == 0:
             while _scope_saved:
                 owner, name, method = _scope_saved.pop()
-                type.__setattr__(owner, name, method)
+                _set(owner, name, method)
 
 
-def _wrap(owner: type, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _wrap(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     method = vars(owner)[name]
     _scope_saved.append((owner, name, method))
-    type.__setattr__(owner, name, wrapper(method))
+    _set(owner, name, wrapper(method))
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Past what a class of Keras tracks; a module has its functions set as any object has."""
+    (type if isinstance(owner, type) else object).__setattr__(owner, name, value)
 
 
 def _layer_scope(method: Callable[..., Any]) -> Callable[..., Any]:
