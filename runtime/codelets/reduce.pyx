@@ -7,7 +7,7 @@
     the result), constants (dtype, bits), body; registers: accumulators, elements, constants, temporaries.
     Columns: tile, extents, offsets of the blocks, offsets of the results.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -17,6 +17,7 @@ from ipu_runtime.codelets.elementwise cimport Body, free_body, make_body, run_bo
 from ipu_runtime.core cimport Group, Scratch, begin_row, cell, operand, scratch, watch
 
 DEF CHUNK = 256
+DEF LANES = 64    # parts of a long line that a region of several operands reduces side by side
 
 cdef struct Reduce:
     vec_fn op
@@ -152,6 +153,44 @@ cdef void *prepare_variadic(const Group *g) noexcept:
     return v
 
 
+cdef inline void take(char *out, const char *x, long size, long apart) noexcept nogil:
+    """The next element of each lane, `apart` elements from that of the lane before."""
+    cdef long i
+    if size == 4:
+        for i in range(LANES):
+            (<uint32_t *>out)[i] = (<const uint32_t *>x)[i * apart]
+    elif size == 8:
+        for i in range(LANES):
+            (<uint64_t *>out)[i] = (<const uint64_t *>x)[i * apart]
+    elif size == 2:
+        for i in range(LANES):
+            (<uint16_t *>out)[i] = (<const uint16_t *>x)[i * apart]
+    else:
+        for i in range(LANES):
+            out[i] = x[i * apart]
+
+
+cdef inline void keep(const int64_t *ops, int n_ops, char **reg, long n) noexcept nogil:
+    """The region's results become the accumulators."""
+    cdef int k
+    for k in range(n_ops):
+        if ops[3 * k + 2] != k:
+            memcpy(reg[k], reg[ops[3 * k + 2]], n * ops[3 * k])
+
+
+cdef inline bint ordinary(const char *x, long n, long size) noexcept nogil:
+    """Whether no element could be a NaN, whatever the dtype: with one, comparing regions depend on the order."""
+    cdef long i
+    cdef uint32_t found = 0
+    if size == 4:
+        for i in range(n):
+            found |= ((<const uint32_t *>x)[i] & 0x7fffffff) > 0x7f800000
+    elif size == 2:
+        for i in range(n):
+            found |= ((<const uint16_t *>x)[i] & 0x7fff) > 0x7c00
+    return found == 0
+
+
 cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t stride, Scratch *s) noexcept nogil:
     cdef Variadic *v = <Variadic *>g.aux
     cdef const int64_t *p = g.params
@@ -162,8 +201,11 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
     cdef long at[8]
     cdef long steps[8]
     cdef char *reg[96]
-    cdef char *tmp = scratch(s, (n_tmp + 1) * CHUNK * 8)
+    cdef char *tmp = scratch(s, (n_tmp + 1 + 2 * n_ops) * CHUNK * 8)
     cdef char *aside = tmp + n_tmp * CHUNK * 8 if s.fp.mode & TRAP_ALL else NULL
+    cdef char *lanes = tmp + (n_tmp + 1) * CHUNK * 8
+    cdef long apart, i
+    cdef bint side_by_side
     cdef char *out
     if tmp == NULL:
         return
@@ -190,8 +232,31 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
         inner = ext[rank - 1]
         pos = base = 0
         while True:
-            # A kept last dimension goes in chunks; a reduced one element by element.
+            # A kept last dimension goes in chunks. A reduced one goes in lanes, each a part of it, then lane by lane:
+            # so the order of the elements stays. What is left goes element by element.
             c = 0
+            side_by_side = not mask >> (rank - 1) & 1 and inner >= 4 * LANES
+            for k in range(n_ops if side_by_side else 0):
+                side_by_side = side_by_side and ordinary(
+                    operand(g, 1 + rank + k, row, arena, stride) + base * ops[3 * k], inner, ops[3 * k])
+            if side_by_side:
+                apart = inner // LANES
+                for k in range(n_ops):
+                    reg[k], reg[n_ops + k] = lanes + k * CHUNK * 8, lanes + (n_ops + k) * CHUNK * 8
+                    take(reg[k], operand(g, 1 + rank + k, row, arena, stride) + base * ops[3 * k], ops[3 * k], apart)
+                for i in range(1, apart):
+                    for k in range(n_ops):
+                        take(reg[n_ops + k], operand(g, 1 + rank + k, row, arena, stride) + (base + i) * ops[3 * k],
+                             ops[3 * k], apart)
+                    run_body(v.body, reg, LANES, aside, s)
+                    keep(ops, n_ops, reg, LANES)
+                for i in range(LANES):
+                    for k in range(n_ops):
+                        reg[k] = operand(g, 1 + rank + n_ops + k, row, arena, stride) + pos * ops[3 * k]
+                        reg[n_ops + k] = lanes + k * CHUNK * 8 + i * ops[3 * k]
+                    run_body(v.body, reg, 1, aside, s)
+                    keep(ops, n_ops, reg, 1)
+                c = apart * LANES
             while c < inner:
                 len_ = 1
                 if mask >> (rank - 1) & 1:
@@ -201,9 +266,7 @@ cdef void run_variadic(const Group *g, long lo, long hi, char *arena, size_t str
                     reg[k] += (pos + (c if mask >> (rank - 1) & 1 else 0)) * ops[3 * k]
                     reg[n_ops + k] = operand(g, 1 + rank + k, row, arena, stride) + (base + c) * ops[3 * k]
                 run_body(v.body, reg, len_, aside, s)
-                for k in range(n_ops):
-                    if ops[3 * k + 2] != k:
-                        memcpy(reg[k], reg[ops[3 * k + 2]], len_ * ops[3 * k])
+                keep(ops, n_ops, reg, len_)
                 c += len_
             base += inner
             if not advance(at, ext, steps, rank - 2, &pos):

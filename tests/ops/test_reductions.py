@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from tests.harness import check, run_both
 
@@ -48,6 +49,42 @@ def test_argmax_takes_the_first_of_equals():
     check(lambda v: (tf.argmax(v, -1), tf.argmin(v, 0), tf.argmax(v, 1, tf.int32)), x)
     x[3, 4] = np.nan
     check(lambda v: tf.argmax(v, -1), x)
+
+
+@pytest.mark.parametrize("length", [255, 256, 300, 1000, 5000])
+def test_argmax_of_long_lines(length):
+    # Equal largest numbers in other lanes, and on other tiles beyond 2,048.
+    x = rng.integers(0, 4, (3, length)).astype(np.float32)
+    check(lambda v: (tf.argmax(v, -1), tf.argmin(v, -1), tf.argmax(v, 0)), x)
+    x[1] = 7
+    check(lambda v: (tf.argmax(v, -1), tf.argmin(v, -1)), x)
+    if length <= 2048:
+        # What XLA's region makes of a NaN depends on the order: it is kept on one tile, and only there.
+        x[0, length // 2] = np.nan
+        check(lambda v: (tf.argmax(v, -1), tf.argmin(v, -1)), x)
+
+
+@pytest.mark.parametrize("length", [7, 256, 777, 3000])
+def test_a_region_whose_operands_have_an_order(length):
+    # Lines a x + b, one after another, modulo 2^32: associative, and no two may change places.
+    types = [tf.TensorSpec((), tf.int32)] * 4
+
+    @tf.function(input_signature=types)
+    def then(a, b, c, d):
+        return a * c, b * c + d
+
+    def chain(a, b):
+        fn = then.get_concrete_function()
+        return gen_xla_ops.xla_variadic_reduce_v2([a, b], [tf.constant(1), tf.constant(0)], [1], fn)
+
+    a = rng.integers(0, 9, (4, length)).astype(np.int32) * 2 + 1  # odd: no product is ever 0
+    b = rng.integers(0, 9, (4, length)).astype(np.int32)
+    ours, _ = run_both(chain, a, b)
+    factor, rest = np.ones(4, np.int32), np.zeros(4, np.int32)
+    for i in range(length):
+        factor, rest = factor * a[:, i], rest * a[:, i] + b[:, i]
+    np.testing.assert_array_equal(ours[0], factor)
+    np.testing.assert_array_equal(ours[1], rest)
 
 
 def test_softmax_and_moments():

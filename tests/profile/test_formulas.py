@@ -287,6 +287,18 @@ def test_pooling_of_halves():
     assert found == [("reduceWindow", 13 + 6 * (20 + 13 + 2 * 2 * (4 + 3 * 9)))]
 
 
+def test_region():
+    # An argmax, fp32 with s32: greater, or equal and before; then twice a choice. Six lines of 100: one a worker, 3 an
+    # element; a line of 600: 100 a worker, then six found values by one worker.
+    f32, s32 = DTYPE_NUMBER["f32"], DTYPE_NUMBER["s32"]
+    words = [("compare-gt", f32), ("compare-eq", f32), ("compare-lt", s32), ("and", DTYPE_NUMBER["pred"]),
+             ("or", DTYPE_NUMBER["pred"]), ("select", f32), ("select", s32)]  # fmt: skip
+    body = [number for op, dtype in words for number in (0, OPS[op], dtype, 0, 0, 0, 0)]
+    head = [2, 0, 0, 7, 4, 0, 9, 4, 0, 10, *body]
+    assert cycles_of(registry.VARIADIC, [2, 1, *head], [0, 6, 100, 0, 0, 0, 0]) == 11 + 6 * (24 + 3 * 100)
+    assert cycles_of(registry.VARIADIC, [1, 0, *head], [0, 600, 0, 0, 0, 0]) == 11 + 6 * (27 + 3 * 100 + 24 + 3 * 6)
+
+
 def test_sort():
     # 3.10, of one worker (so six times as long, section 2): 7 lines are two turns; a value beside the key: 16 for 8.
     assert cycles_of(registry.SORT, [1, 0, 0, 0, 0, 4], [0, 7, 64, 0, 0]) == 2 * 6 * 8 * (19 * 64 * 6 + 6 * 64 + 2)
