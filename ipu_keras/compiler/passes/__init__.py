@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ipu_keras.compiler.passes.expand import expand
 from ipu_keras.compiler.passes.fuse import fuse
+from ipu_keras.compiler.passes.narrow import narrow_values
 from ipu_keras.compiler.passes.regions import run_regions
 from ipu_keras.compiler.passes.simplify import simplify
 from ipu_keras.graph.ir import Graph, check
@@ -13,6 +14,7 @@ from ipu_keras.graph.ir import Graph, check
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("expand", expand),
     ("simplify", simplify),
+    ("narrow", narrow_values),
     ("simplify again", simplify),
     ("fuse", fuse),
 )
