@@ -89,13 +89,13 @@ def network_cost(make: Callable[[], tuple[keras.Model, Any]], target: str | Targ
         target: the chip.
     """
     options = {"matmul_partials": "half", "convolution_partials": "half", "allow_out_of_memory": True}
-    with _half_precision(), IPUStrategy(target=target, execute=False, options=options).scope():
+    with half_precision(), IPUStrategy(target=target, execute=False, options=options).scope():
         model, batch = make()
         return Cost(analyse(model, "predict", batch))
 
 
 @contextlib.contextmanager
-def _half_precision() -> Iterator[None]:
+def half_precision() -> Iterator[None]:
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float16")
     try:
@@ -165,13 +165,13 @@ def bert_base(
     segments = keras.Input(batch_shape=(batch, length), dtype="int32", name="segments")
     mask = keras.Input(batch_shape=(batch, 1, 1, length), dtype="float16", name="mask")
     x = layers.Embedding(vocabulary, width)(tokens) + layers.Embedding(2, width)(segments)
-    x = layers.LayerNormalization(epsilon=1e-12)(_Positions(name="positions")(x))
+    x = layers.LayerNormalization(epsilon=1e-12)(Positions(name="positions")(x))
     for _ in range(depth):
-        q, k, v = (_heads(layers.Dense(width)(x), heads) for _ in range(3))
+        q, k, v = (split_heads(layers.Dense(width)(x), heads) for _ in range(3))
         scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2))) * (width // heads) ** -0.5 + mask
         seen = ops.transpose(ops.matmul(ops.softmax(scores), v), (0, 2, 1, 3))
         x = layers.LayerNormalization(epsilon=1e-12)(x + layers.Dense(width)(ops.reshape(seen, (batch, length, width))))
-        wide = layers.Dense(4 * width, activation=_gelu)(x)
+        wide = layers.Dense(4 * width, activation=gelu)(x)
         x = layers.LayerNormalization(epsilon=1e-12)(x + layers.Dense(width)(wide))
     return keras.Model([tokens, segments, mask], x, name="bert_base")
 
@@ -192,7 +192,7 @@ def hub_bert_base(batch: int, length: int = 128) -> tuple[keras.Model, dict[str,
     return model, {"token_ids": spec, "segment_ids": spec, "padding_mask": spec}
 
 
-class _Positions(layers.Layer):
+class Positions(layers.Layer):
     """Adds a learned row to each position."""
 
     def build(self, shape: Any) -> None:
@@ -202,10 +202,10 @@ class _Positions(layers.Layer):
         return x + self.table
 
 
-def _gelu(x: Any) -> Any:
+def gelu(x: Any) -> Any:
     return ops.gelu(x, approximate=True)
 
 
-def _heads(x: Any, heads: int) -> Any:
+def split_heads(x: Any, heads: int) -> Any:
     batch, length, width = x.shape
     return ops.transpose(ops.reshape(x, (batch, length, heads, width // heads)), (0, 2, 1, 3))

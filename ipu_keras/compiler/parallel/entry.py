@@ -268,10 +268,14 @@ class ParallelEntry(Entry):
             if end.kind == STATE:
                 alone = end.what not in self.chips
                 self.chips.setdefault(end.what, chip[param])
+                home = self.graph.params[end.what]
                 if self.spec.offload and alone and param.nbytes >= REMOTE_BYTES and param.node.name != GENERATOR:
                     ctx.lazy[param] = self._fetch(end.what, param)
+                elif (here := ctx.find(home)) is not None:
+                    # A stage's weight: what only reads it (its norm, say) should find it where it lies.
+                    ctx.located[param] = here
                 else:
-                    ctx.lazy[param] = self._at(self.graph.params[end.what])
+                    ctx.lazy[param] = self._at(home)
             else:
                 ctx.located[param] = ctx.place(self.sums[end.what][0])
         graph = fuse(graph)
