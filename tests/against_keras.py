@@ -18,6 +18,9 @@ from ipu_keras import IPUStrategy
 BATCH = 4
 LOSS_TOLERANCE = 1e-5
 WEIGHT_TOLERANCE = 1e-4
+DRAWS = 3
+"""Ways in which weights are nudged before a value that is farther away than four times what they cause is wrong."""
+
 # A value at most this large counts as this large: a bias that starts at zero has moved little after two steps.
 SMALL = 0.01
 
@@ -66,9 +69,9 @@ def distances(ours: Values, theirs: Values) -> dict[str, float]:
     return result
 
 
-def nudged(model: keras.Model) -> None:
-    """Move each weight by up to two units in the last place."""
-    rng = np.random.default_rng(0)
+def nudged(model: keras.Model, draw: int) -> None:
+    """Move each weight by up to two units in the last place, in another way for each draw."""
+    rng = np.random.default_rng(draw)
     model.set_weights(
         [
             w * (1 + 2.0**-23 * rng.integers(-2, 3, w.shape)).astype(w.dtype) if w.dtype.kind == "f" else w
@@ -78,7 +81,7 @@ def nudged(model: keras.Model) -> None:
 
 
 def assert_near(
-    results: list[Values], expected: list[Values], tolerances: list[float], again: Callable[[], list[Values]]
+    results: list[Values], expected: list[Values], tolerances: list[float], again: Callable[[int], list[Values]]
 ):
     """Assert that each group of values is within its tolerance, or else as near as Keras is to itself.
 
@@ -86,19 +89,22 @@ def assert_near(
         results: groups of named arrays, from the tiles.
         expected: the same of plain Keras.
         tolerances: for each group, the largest relative difference.
-        again: plain Keras's groups once more, from nudged weights; called only when a tolerance is missed.
+        again: plain Keras's groups once more, from weights nudged in a drawn way; called only while a tolerance is
+            missed, for one draw may by chance move a value little.
     """
     missed = [
         {k: d for k, d in distances(a, b).items() if d > tolerance}
         for a, b, tolerance in zip(results, expected, tolerances, strict=True)
     ]
-    if any(missed):
-        yardsticks = [distances(a, b) for a, b in zip(again(), expected, strict=True)]
+    yardsticks: list[dict[str, float]] = []
+    for draw in range(DRAWS):
+        if not any(missed):
+            return
+        yardsticks = [distances(a, b) for a, b in zip(again(draw), expected, strict=True)]
         missed = [
-            {k: (d, own[k]) for k, d in group.items() if d > 4 * own[k]}
-            for group, own in zip(missed, yardsticks, strict=True)
+            {k: d for k, d in group.items() if d > 4 * own[k]} for group, own in zip(missed, yardsticks, strict=True)
         ]
-    assert not any(missed), f"relative differences, each with plain Keras's own: {missed}"
+    assert not any(missed), f"relative differences: {missed}; plain Keras's own: {yardsticks}"
 
 
 def check_training(make: Make, x: Any, y: Any, predict: bool = False) -> None:
@@ -118,9 +124,9 @@ def check_training(make: Make, x: Any, y: Any, predict: bool = False) -> None:
             groups.append({f"output {i}": a for i, a in enumerate(outputs)})
         return groups
 
-    def again() -> list[Values]:
+    def again(draw: int) -> list[Values]:
         model = fresh(make)
-        nudged(model)
+        nudged(model, draw)
         return run(model)
 
     ours, theirs = pair(make)

@@ -9,8 +9,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from ipu_keras.compiler.passes import run_passes
 from ipu_keras.compiler.passes.bounds import Bounds
+from ipu_keras.compiler.passes.narrow import narrow_values
 from ipu_keras.graph.hlo_proto import import_module
-from ipu_keras.graph.ir import Node
+from ipu_keras.graph.ir import Graph, Node
 from tests.harness import check, hlo_of
 
 rng = np.random.default_rng(5)
@@ -141,3 +142,12 @@ def test_in_the_body_of_a_loop():
         )
 
     check(count, np.array([0.0, 2.0, -1.0], np.float32))
+
+
+def test_an_operation_without_a_result_may_stand_between():
+    # Such as one that hands a value to the host.
+    ids, sink = constant(3, 8).node, Node("enqueue", [parameter("f32")], [])
+    graph = Graph("g")
+    graph.nodes = [ids, sink]
+    graph.outputs = [ids.out]
+    assert [n.op for n in narrow_values(graph).nodes if n.op == "enqueue"] == ["enqueue"]

@@ -125,9 +125,9 @@ class _Narrowing:
 
     def _clamp(self, node: Node, made: list[Value]) -> None:
         """Floating-point numbers become integers of either width by clamping: labels, which Keras has cast."""
-        source = node.inputs[0] if node.inputs else None
-        if source is None or node.results[0].dtype != "s64":
+        if not node.inputs or [v.dtype for v in node.results] != ["s64"]:
             return
+        source = node.inputs[0]
         if node.op == "convert" and source.dtype[0] == "f":
             self.clamped[made[0]] = self.b.add("convert", [source], node.out.shape, "s32", {}, node.where)
         elif node.op in MOVES and source in self.clamped:
