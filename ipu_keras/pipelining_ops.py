@@ -169,7 +169,8 @@ def pipeline(
         recompute=training and configured is not None and bool(configured.config.allow_recompute),
         offload=training and bool(offload_weight_update_variables),
     )
-    how = Gradients(training, method.name, None, replicas)
+    mixed = arguments.interleaved(schedule, recomputation_mode)
+    how = Gradients(training, method.name, None, replicas, checkpoints=spec.recompute and mixed)
     outside, tracer.gradients = tracer.gradients, how
     try:
         with tf.name_scope(name or "pipeline"):
@@ -198,7 +199,7 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
         ...     return recomputation_checkpoint(tf.tanh(x @ w))
     """
     del name
-    return tensors
+    return adapter.checkpointed(tensors)
 
 
 # ---- the parts of a pipeline ----

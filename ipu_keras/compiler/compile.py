@@ -80,7 +80,7 @@ def compile_module(
     def check(stage: str, g: Graph) -> None:
         if stage.removeprefix(REGION) == "simplify again":
             # Sums over micro-batches are cut out of the entry computation, and of nothing else, before it is lowered.
-            cut_out = ("accumulate",) if spec.in_parts and stage != REGION + "simplify again" else ()
+            cut_out = ("accumulate", "checkpoint") if spec.in_parts and stage != REGION + "simplify again" else ()
             found.extend(unsupported(g, names.place, cut_out) + quarter.refused(g, chip, names.place))
 
     wide, states = narrow_feeds(graph, state or {}), dict(state or {})

@@ -13,12 +13,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _xla
 
-from ipu_keras.compiler.parallel.spec import ACCUMULATE, PIPELINE, Parallel
+from ipu_keras.compiler.parallel.spec import ACCUMULATE, CHECKPOINT, PIPELINE, Parallel
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.frontend import effects, tfapi
 from ipu_keras.pipelining import PipelineSchedule
 
-__all__ = ["accumulate", "all_reduce", "announce", "announced", "replica_index"]
+__all__ = ["accumulate", "all_reduce", "announce", "announced", "checkpoint", "replica_index"]
 
 
 def accumulate(value: Any, method: str = "SUM", dtype: Any = None) -> Any:
@@ -39,6 +39,25 @@ def accumulate(value: Any, method: str = "SUM", dtype: Any = None) -> Any:
     (total,) = _xla.xla_custom_call_v2([value], ACCUMULATE, config, False, [kind], [shape])
     total.set_shape(value.shape)
     return total
+
+
+def checkpoint(value: Any) -> Any:
+    """Marks a value of a forward stage that is kept for the backward stage, which works the others out again.
+
+    Args:
+        value: a tensor with a full shape.
+
+    Returns:
+        the value; its gradient is the result's.
+    """
+
+    @tf.custom_gradient
+    def marked(x: Any) -> Any:
+        (same,) = _xla.xla_custom_call_v2([x], CHECKPOINT, "", False, [x.dtype], [x.shape])
+        same.set_shape(x.shape)
+        return same, lambda upstream: upstream
+
+    return marked(tf.convert_to_tensor(value))
 
 
 def all_reduce(value: Any, replicas: int, group: int | None = None, op: str = "Add") -> Any:

@@ -23,6 +23,7 @@ class Gradients:
         replicas: whose sums are added up.
         identical_seeds: whether all replicas draw the same random numbers.
         norm_group: replicas that share the statistics of a batch normalization.
+        checkpoints: whether backward stages work activations out again layer by layer, from what is marked.
     """
 
     accumulate: bool = False
@@ -31,6 +32,7 @@ class Gradients:
     replicas: int = 1
     identical_seeds: bool = False
     norm_group: int = 1
+    checkpoints: bool = False
 
     def reduce(self, gradient: Any, variable: Any = None) -> Any:
         """A gradient as the optimizer shall get it: summed over the micro-batches, then over the replicas.

@@ -22,8 +22,10 @@ from keras.src.trainers.data_adapters import py_dataset_adapter
 from keras.src.trainers.trainer import Trainer
 
 from ipu_keras.errors import IPUError
+from ipu_keras.frontend import collectives
 from ipu_keras.frontend.gradients import Gradients
 from ipu_keras.frontend.layers import LayerNames
+from ipu_keras.frontend.once import in_loop_or_branch
 from ipu_keras.frontend.scopes import ScopeTracer
 from ipu_keras.frontend.trace import Traced
 from ipu_keras.keras.rows import rows_along_axis
@@ -210,6 +212,18 @@ def trace_scopes(
         _local.tracer = previous
         _release_scopes()
         names.scopes.update(tracer.scopes)
+
+
+def checkpointed(values: Any) -> Any:
+    """A structure of tensors, marked as kept if what is being traced works activations out again between such marks.
+
+    Args:
+        values: the structure.
+    """
+    tracer = current_tracer()
+    if tracer is None or not getattr(tracer.gradients, "checkpoints", False) or in_loop_or_branch():
+        return values
+    return tree.map_structure(collectives.checkpoint, values)
 
 
 def _acquire_scopes(optimizer: type) -> None:

@@ -22,6 +22,7 @@ from ipu_keras.keras.options import ModelOptions, options_of
 from ipu_keras.keras.pipeline.query import announced, stages
 from ipu_keras.keras.steps import replica_count
 from ipu_keras.pipelining import rows
+from ipu_keras.pipelining.arguments import interleaved
 
 __all__ = ["by_replica", "in_order", "logs_of", "share_of", "shared", "shows_own_logs", "traced_for"]
 
@@ -152,6 +153,7 @@ def traced_for(model: Any, parallel: Parallel, names: LayerNames) -> Iterator[An
         dtype=kwargs.get("gradient_accumulation_dtype" if parallel.pipelined else "dtype"),
         replicas=parallel.replicas,
         norm_group=_norm_group(model, parallel),
+        checkpoints=parallel.recompute and interleaved(parallel.schedule, kwargs.get("recomputation_mode")),
     )
     in_stage = announced(model, lambda stage: tf.name_scope(stage_token(stage)))
     with in_stage, adapter.trace_scopes(names, model, gradients) as tracer:

@@ -82,6 +82,13 @@ def check_recomputation(schedule: PipelineSchedule, mode: RecomputationMode | No
         )
 
 
+def interleaved(schedule: PipelineSchedule, mode: RecomputationMode | None) -> bool:
+    """Whether activations are recomputed just before they are wanted: api.md 6."""
+    if mode is None or mode is RecomputationMode.Auto:
+        return schedule is PipelineSchedule.Sequential
+    return mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
+
+
 def checked_replicas(ipus: int, stages: int, devices: tuple[int, ...]) -> int:
     """How many of the pipeline the device holds."""
     try:

@@ -129,7 +129,7 @@ class _Cutter:
         """What a backward stage may work out once more: its forward stage's nodes, but for random numbers.
 
         What is drawn from a state that micro-batches change cannot be drawn again: it waits in a queue. What follows
-        from nothing else (a mask) waits in its place, as it is smaller.
+        from nothing else (a mask) waits in its place, as it is smaller. So does what is marked as a checkpoint.
         """
         twin = self.twins.get(p)
         if twin is None:
@@ -137,7 +137,7 @@ class _Cutter:
         drawn: set[Node] = set()
         found: set[Node] = set()
         for node in self.graph.nodes:
-            if node.op == "accumulate" or has_effects(node):
+            if node.op in ("accumulate", "checkpoint") or has_effects(node):
                 continue
             own = [v for v in node.inputs if v not in self.parts.steady and self.parts.of.get(v.node) != FREE]
             states = [v for v in own if v in self.index and self.index[v] in self.state]
@@ -175,10 +175,12 @@ class _Cutter:
             return param(value, End(CROSS, value))
 
         sums = []
-        for node in self.graph.nodes:
-            if node.op == "accumulate" and self.parts.of[node] == p:
+        for node in self._in_turn(p, nodes):
+            if node.op == "accumulate":
                 sums.append((node, get(node.inputs[0])))
-            elif node in nodes and node.op != "accumulate":
+            elif node.op == "checkpoint":
+                env[node.out] = get(node.inputs[0])
+            else:
                 twin = Node(
                     node.op, [get(v) for v in node.inputs], [(v.shape, v.dtype) for v in node.results],
                     own_regions(node.attrs), node.where, node.name,
@@ -195,7 +197,23 @@ class _Cutter:
             part.outputs.append(End(STATE, new_of[o]) if o in new_of else End(STREAM, o))
         if sums:
             self._sums(part, sums)
+            part.graph.nodes = _sums_first(part)
         return part, env
+
+    def _in_turn(self, p: int, nodes: set[Node]) -> list[Node]:
+        """A part's nodes in the order of the step, but what is worked out again only when somebody needs it."""
+        again = {node for node in nodes if 0 <= self.parts.of[node] < p}
+        found: dict[Node, None] = {}
+        for node in self.graph.nodes:
+            own = self.parts.of[node] == p if node.op == "accumulate" else node in nodes
+            stack = [node] if own and node not in again else []
+            while stack:
+                missing = [v.node for v in stack[-1].inputs if v.node in again and v.node not in found]
+                if missing:
+                    stack.append(missing[0])
+                else:
+                    found[stack.pop()] = None
+        return list(found)
 
     def _refuse(self, value: Value) -> None:
         raise UnsupportedError(
@@ -246,6 +264,44 @@ class _Cutter:
             _add(part.graph, "", "divide", [n, after], (), "f32"),
             _add(part.graph, "", "divide", [one, after], (), "f32"),
         )
+
+
+def _sums_first(part: Part) -> list[Node]:
+    """A part's nodes in an order in which what is only summed up is made as soon as it can be.
+
+    A weight's gradient is made of a layer's activation and of the gradient of its result, both larger than itself: if
+    it waited, as it does in the order of a traced step, all layers' would be kept to the end of the stage.
+    """
+    graph = part.graph
+    users = graph.users()
+    sums = {v for v, end in zip(graph.outputs, part.outputs, strict=True) if end.kind == ACC}
+    others = {v for v, end in zip(graph.outputs, part.outputs, strict=True) if end.kind != ACC}
+    only_summed: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if not has_effects(node) and not any(v in others for v in node.results):
+            following = [user for v in node.results for user in users.get(v, ())]
+            if all(user in only_summed for user in following) and (following or any(v in sums for v in node.results)):
+                only_summed.add(node)
+    waiting = {node: sum(v.node.op != "parameter" for v in set(node.inputs)) for node in only_summed}
+    found: list[Node] = []
+
+    def emit(node: Node) -> None:
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            found.append(node)
+            ready = []
+            for user in dict.fromkeys(user for v in node.results for user in users.get(v, ())):
+                if user in waiting:
+                    waiting[user] -= sum(v.node is node for v in set(user.inputs))
+                    if waiting[user] == 0:
+                        ready.append(user)
+            stack += reversed(ready)
+
+    for node in graph.nodes:
+        if node not in waiting or (not any(v.node.op != "parameter" for v in node.inputs)):
+            emit(node)
+    return found
 
 
 def _add(

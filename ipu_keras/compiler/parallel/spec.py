@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from ipu_keras.errors import ConfigError
 from ipu_keras.pipelining import PipelineSchedule
 
-__all__ = ["ACCUMULATE", "DEQUEUE", "ENQUEUE", "PIPELINE", "Parallel"]
+__all__ = ["ACCUMULATE", "CHECKPOINT", "DEQUEUE", "ENQUEUE", "PIPELINE", "Parallel"]
 
 ACCUMULATE = "ipu_keras.accumulate"
 """Target of the custom call whose operand is summed over an iteration's micro-batches; what follows it is done once."""
+
+CHECKPOINT = "ipu_keras.checkpoint"
+"""Target of the custom call whose operand is kept where a backward stage works activations out again."""
 
 DEQUEUE, ENQUEUE = "ipu_keras.dequeue", "ipu_keras.enqueue"
 """Targets of the custom calls that take one tensor of the next element from a queue, and put one in.

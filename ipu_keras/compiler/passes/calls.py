@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from ipu_keras.compiler.parallel.spec import ACCUMULATE, DEQUEUE, ENQUEUE, PIPELINE
+from ipu_keras.compiler.parallel.spec import ACCUMULATE, CHECKPOINT, DEQUEUE, ENQUEUE, PIPELINE
 from ipu_keras.compiler.passes.builder import Builder, Rule
 from ipu_keras.compiler.passes.linear_algebra import rewrite_eigh, rewrite_lu, rewrite_qr, rewrite_reflectors
 from ipu_keras.compiler.passes.ops import Ops
@@ -44,6 +44,11 @@ def rewrite_accumulate(b: Builder, node: Node) -> list[Value]:
     return b.add_node(Node("accumulate", node.inputs, types, {"config": node.attrs["config"]}, node.where, node.name))
 
 
+def rewrite_checkpoint(b: Builder, node: Node) -> list[Value]:
+    """What a backward stage shall not work out again, the same."""
+    return b.add_node(Node("checkpoint", node.inputs, [(node.out.shape, node.out.dtype)], {}, node.where, node.name))
+
+
 def rewrite_queue(b: Builder, node: Node) -> list[Value]:
     """One tensor of a queue's element that is taken, or put in."""
     config = json.loads(node.attrs["config"])
@@ -69,6 +74,7 @@ CALLS: dict[str, Rule] = {
     DEQUEUE: rewrite_queue,
     ENQUEUE: rewrite_queue,
     ACCUMULATE: rewrite_accumulate,
+    CHECKPOINT: rewrite_checkpoint,
     # Hints for a compiler that spreads arrays over devices: on one device they say nothing.
     "Sharding": _same,
     "SPMDFullToShardShape": _same,

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras.keras import adapter
+
 __all__ = ["AssumeEqualAcrossReplicas", "RecomputationCheckpoint"]
 
 
@@ -37,9 +39,21 @@ class _Identity(keras.layers.Layer):
 class RecomputationCheckpoint(_Identity):
     """Marks what is kept where activations are computed again in the backward pass; the inputs pass unchanged.
 
+    It counts in a pipeline's training step with `IPUConfig.allow_recompute`, by the mode
+    `RecomputeAndBackpropagateInterleaved`: what lies between two marks is then computed again just before its gradients
+    are. Elsewhere it does nothing.
+
     Example:
         >>> x = RecomputationCheckpoint()(x)
     """
+
+    def call(self, inputs: Any) -> Any:
+        """The inputs.
+
+        Args:
+            inputs: a tensor or a nested structure of tensors.
+        """
+        return adapter.checkpointed(super().call(inputs))
 
 
 @keras.saving.register_keras_serializable("ipu_keras")
