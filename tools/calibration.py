@@ -39,7 +39,8 @@ constant was changed to bring a figure nearer: the formulas are poplibs', the ra
 ones, and what has no source is marked *unvalidated* in the code. All other rows are predictions, good and bad.
 
 *Ratio* is ours over published: of rates more is faster, of cycles less is. **miss** marks a ratio outside what is asked
-of the model: within 25 % for dense products (rows 1 to 3), 5 % for single vertices (8, 9), 35 % for networks (10 to 12).
+of the model: within 25 % for dense products (rows 1 to 3), 5 % for single vertices (8, 9), 35 % for networks (10 to
+12).
 """
 
 SOURCES = """\
