@@ -18,6 +18,9 @@ from ipu_runtime.program import COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT
 BLOCKS = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 """Filters, blocks and first stride of ResNet-50's four stages."""
 
+HALF_PARTIALS = {"matmul_partials": "half", "convolution_partials": "half", "allow_out_of_memory": True}
+"""Options of a network's program: as the vendor's own have it, and with a profile though it may not fit."""
+
 KINDS = {"convPartial": "products", "dotPartial": "products", "map": "element-wise", "reduce": "sums"}
 """Vertices by what `Cost.parts` calls them."""
 
@@ -88,8 +91,7 @@ def network_cost(make: Callable[[], tuple[keras.Model, Any]], target: str | Targ
         make: gives the model and the shapes of a batch, None for those of its inputs.
         target: the chip.
     """
-    options = {"matmul_partials": "half", "convolution_partials": "half", "allow_out_of_memory": True}
-    with half_precision(), IPUStrategy(target=target, execute=False, options=options).scope():
+    with half_precision(), IPUStrategy(target=target, execute=False, options=HALF_PARTIALS).scope():
         model, batch = make()
         return Cost(analyse(model, "predict", batch))
 

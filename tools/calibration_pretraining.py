@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import ipu_keras as ipu
-from tools.calibration_models import Positions, gelu, half_precision, split_heads
+from tools.calibration_models import HALF_PARTIALS, Positions, gelu, half_precision, split_heads
 
 LENGTH, MASKED, WIDTH, DEPTH, HEADS, VOCABULARY = 128, 20, 768, 12, 12, 30_400
 MICRO_BATCH, REPLICAS, ACCUMULATED = 32, 4, 510
@@ -90,8 +90,7 @@ def compiled(
         dropout: share of the hidden states.
         recompute: whether backward stages work activations out again.
     """
-    options = {"matmul_partials": "half", "convolution_partials": "half", "allow_out_of_memory": True}
-    strategy = ipu.IPUStrategy(target="bow", ipus=4 * replicas, execute=False, options=options)
+    strategy = ipu.IPUStrategy(target="bow", ipus=4 * replicas, execute=False, options=HALF_PARTIALS)
     with half_precision(), _recomputing(recompute), strategy.scope():
         model = pretraining(batch, dropout)
         model.set_pipelining_options(

@@ -403,7 +403,7 @@ def pretraining() -> Section:
             f"{_n(profile.cycles / ACCUMULATED)} for each of its micro-batches. The fullest tile of a replica's four "
             f"chips needs {', '.join(f'{n / 1024:,.0f}' for n in fullest)} KiB of {memory.limit / 1024:,.0f}."
         )
-    return Section("BERT-Base pre-training", [*lines], text)
+    return Section("BERT-Base pre-training", lines, text)
 
 
 _ABOUT_PRETRAINING = (

@@ -79,7 +79,8 @@ def compile_module(
 
     def check(stage: str, g: Graph) -> None:
         if stage.removeprefix(REGION) == "simplify again":
-            # Sums over micro-batches are cut out of the entry computation, and of nothing else, before it is lowered.
+            # Sums over micro-batches and checkpoints are cut out of the entry computation before it is lowered, and of
+            # nothing else.
             cut_out = ("accumulate", "checkpoint") if spec.in_parts and stage != REGION + "simplify again" else ()
             found.extend(unsupported(g, names.place, cut_out) + quarter.refused(g, chip, names.place))
 

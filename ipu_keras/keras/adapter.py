@@ -221,7 +221,8 @@ def checkpointed(values: Any) -> Any:
         values: the structure.
     """
     tracer = current_tracer()
-    if tracer is None or not getattr(tracer.gradients, "checkpoints", False) or in_loop_or_branch():
+    how = None if tracer is None else tracer.gradients
+    if how is None or not how.checkpoints or in_loop_or_branch():
         return values
     return tree.map_structure(collectives.checkpoint, values)
 

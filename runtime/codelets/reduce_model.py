@@ -91,7 +91,10 @@ class Variadic:
     """A region of several operands over some dimensions: the index of the largest element, say."""
 
     name = "reduceRegion"
-    source = "poplibs popnn/popnnCycleEstimators.cpp (ReduceMaxClassGather, ReduceMaxClassSparse)"
+    source = (
+        "poplibs popnn/popnnCycleEstimators.cpp (ReduceMaxClassGather, ReduceMaxClassSparse) for regions that pick, "
+        "others *unvalidated*"
+    )
     code_bytes = 768  # [unvalidated]
 
     def _body(self, g: GroupView) -> Any:

@@ -151,3 +151,19 @@ def test_an_operation_without_a_result_may_stand_between():
     graph.nodes = [ids, sink]
     graph.outputs = [ids.out]
     assert [n.op for n in narrow_values(graph).nodes if n.op == "enqueue"] == ["enqueue"]
+
+
+@pytest.mark.parametrize("dtype", ["s32", "s64"])
+def test_a_long_chain(dtype):
+    graph = Graph("g")
+    first = constant(1, 2, dtype=dtype)
+    graph.nodes = [first.node]
+    last = first
+    for _ in range(3000):
+        graph.nodes.append(Node("add", [last, first], [((2,), dtype)]))
+        last = graph.nodes[-1].out
+    wide = Node("convert", [last], [((2,), "s64")])
+    graph.nodes += [wide, Node("negate", [wide.out], [((2,), "s64")])]
+    graph.outputs = [graph.nodes[-1].out]
+    found = narrow_values(graph)
+    assert [v.dtype for n in found.nodes if n.op in ("add", "negate") for v in n.results] == ["s32"] * 3001

@@ -90,6 +90,9 @@ class _Narrowing:
         copy = Node(node.op, inputs, [(v.shape, v.dtype) for v in node.results], node.attrs, node.where, node.name)
         made = self._narrow(copy) or self._compared(copy) or self.b.add_node(copy)
         self._clamp(copy, made)
+        for value in made:
+            if value.dtype[0] != "f":
+                self.bounds.of(value)  # now, that its operands' are known: a long chain is no deep recursion
         self.now.update(zip(node.results, made, strict=True))
 
     def _narrow(self, node: Node) -> list[Value] | None:
@@ -117,7 +120,8 @@ class _Narrowing:
         for value, twin in zip(node.results, narrow, strict=True):
             if value.dtype in NARROW:
                 again = self.b.add("convert", [twin], value.shape, value.dtype, {}, node.where)
-                self.bounds.known[again], self.twins[again] = self.bounds.of(value), twin
+                self.bounds.known[again] = self.bounds.known[twin] = self.bounds.of(value)
+                self.twins[again] = twin
                 made.append(again)
             else:
                 made.append(twin)
