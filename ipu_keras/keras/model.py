@@ -292,10 +292,16 @@ def _whole(kwargs: dict[str, Any], given: dict[str, Any], name: str, plan: data.
 
 def call_arguments(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments by name; nothing when the call is wrong, which the method itself will say."""
+    signature = inspect.signature(method)
     try:
-        return dict(inspect.signature(method).bind(*args, **kwargs).arguments)
+        given = dict(signature.bind(*args, **kwargs).arguments)
     except TypeError:
         return {}
+    # keras-hub's tasks name only some of Keras's arguments and pass the others on.
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(name, {})
+    return given
 
 
 @contextlib.contextmanager
