@@ -87,7 +87,7 @@ def pipeline(
         backward_propagation_stages_poplar_options: one PipelineStageOptions a stage; accepted.
         weight_update_poplar_options: a PipelineStageOptions; accepted.
         offload_weight_update_variables: whether what only the weight update uses lies in streaming memory.
-        replicated_optimizer_state_sharding: accepted; changes no result.
+        replicated_optimizer_state_sharding: whether replicas share what lies there: each streams its part.
         offload_activations: only None or False.
         offload_gradient_accumulation_buffers: only None or False.
         replicated_weight_sharding: only None or False.
@@ -120,7 +120,6 @@ def pipeline(
         ...                             optimizer_function=optimize)
         >>> strategy.run(step)
     """
-    del replicated_optimizer_state_sharding
     stages = arguments.checked_stages(computational_stages)
     count = arguments.checked_count(gradient_accumulation_count)
     devices = arguments.checked_mapping(device_mapping, len(stages))
@@ -168,6 +167,7 @@ def pipeline(
         training=training,
         recompute=training and configured is not None and bool(configured.config.allow_recompute),
         offload=training and bool(offload_weight_update_variables),
+        shard=training and bool(replicated_optimizer_state_sharding),
     )
     mixed = arguments.interleaved(schedule, recomputation_mode)
     how = Gradients(training, method.name, None, replicas, checkpoints=spec.recompute and mixed)

@@ -43,6 +43,7 @@ cdef struct Slot:
     long queue              # elements of a queue; 0 for a feed or output
     char *later             # of a state in streaming memory, from the second iteration on: the array that it leaves to
     bint last               # a queue that keeps its last element only
+    long parts              # R for a state that replicas share: tile t is served by replica t mod R; else 1
 
 
 cdef class Device:

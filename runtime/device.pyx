@@ -86,7 +86,7 @@ cdef class Device:
         self.watches = []
         if strict:
             memory = np.asarray(<uint8_t[:self.arena_bytes]>(<uint8_t *>self.arena)).reshape(self.replicas, -1)
-            self.watches = [Watch(program, part, self.stride) for part in memory]
+            self.watches = [Watch(program, part, self.stride, r) for r, part in enumerate(memory)]
         for constant in header["constants"]:
             data = program.blob[constant["first"]: constant["first"] + constant["nbytes"]]
             for r in range(self.replicas):
@@ -184,7 +184,8 @@ cdef class Device:
         array = self._host(array, spec, spec["shape"], f"state {param}")
         if param in self.remote:
             # Streaming memory is the host's: the array itself, where each replica does not have its own.
-            self.remote[param] = array if self.replicas == 1 else np.stack([array] * self.replicas)
+            own = self.replicas > 1 and "shared" not in spec
+            self.remote[param] = np.stack([array] * self.replicas) if own else array
             return
         for r in range(self.replicas):
             self._transfer(spec["write"], array, True, r)
@@ -199,7 +200,7 @@ cdef class Device:
         spec = self.states[param]
         if param in self.remote:
             held = self.remote[param]
-            return held if self.replicas == 1 else held[replica]
+            return held if self.replicas == 1 or "shared" in spec else held[replica]
         out = np.empty(spec["shape"], NUMPY[spec["dtype"]])
         self._transfer(spec["read"], out, False, range(self.replicas)[replica])
         return out
@@ -250,7 +251,8 @@ cdef class Device:
         for param, array in self.remote.items():
             spec = self.states[param]
             if array is None:
-                array = np.zeros((*[self.replicas] * (self.replicas > 1), *spec["shape"]), NUMPY[spec["dtype"]])
+                own = self.replicas > 1 and "shared" not in spec
+                array = np.zeros((*[self.replicas] * own, *spec["shape"]), NUMPY[spec["dtype"]])
             left = np.empty_like(array) if spec["updated"] and repeat else array
             held += [array, left]
             self._slot({**spec, "slot": spec["remote"]}, array)
@@ -278,6 +280,7 @@ cdef class Device:
         cdef Slot *slot = &self.slots[<int>spec["slot"]]
         slot.base = <char *><size_t>array.ctypes.data
         slot.micro, slot.queue, slot.later = spec.get("micro", 1), 0, NULL
+        slot.parts = spec.get("shared", 1)
         slot.bytes = array.itemsize * int(np.prod(spec["shape"], dtype=np.int64))
 
 

@@ -494,6 +494,15 @@ cdef class Engine(Device):
             if slot.later != NULL:
                 # In place but for the first time: what the host's variables hold must not change before the end.
                 host = slot.base if kind == STREAM_IN and place.iteration == 0 else slot.later
+                if slot.parts > 1:
+                    for index in range(lo, hi):
+                        if cell(g, kind == STREAM_IN, index) % slot.parts != replica:
+                            continue
+                        if kind == STREAM_IN:
+                            run_copy(g, index, index + 1, host, 0, arena, self.stride)
+                        else:
+                            run_copy(g, index, index + 1, arena, self.stride, host, 0)
+                    return
                 host += slot.bytes * replica
                 if kind == STREAM_IN:
                     run_copy(g, lo, hi, host, 0, arena, self.stride)

@@ -42,4 +42,7 @@ ARITY: dict[str, int] = {
     **dict.fromkeys(_TERNARY, 3),
 }
 PRED_RESULT = frozenset(name for name in OPS if name.startswith("compare-") or name == "is-finite")
+GATHER = -1
+"""Of a collective, in the place of an operation: each tile's value is one replica's (`codelets.collective_model`)."""
+
 REDUCTIONS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")

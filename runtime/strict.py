@@ -10,21 +10,24 @@ the kernel itself.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.collective_model import owners
 from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import StrictModeError
-from ipu_runtime.program import BRANCH, EXCHANGE, KIND_NAMES, STREAM_IN, STREAM_OUT, TIMED, Program
+from ipu_runtime.opcodes import GATHER
+from ipu_runtime.program import BRANCH, EXCHANGE, KIND_NAMES, STREAM_IN, STREAM_OUT, TIMED, GroupView, Program
 
 PATTERN = 0xA5
 
 
-def spans(program: Program, kind: int, group: int) -> list[tuple[Ints, Ints, Ints, str]]:
+def spans(g: GroupView, kind: int) -> list[tuple[Ints, Ints, Ints, str]]:
     """(tile, offset, bytes, mode) of each operand on tiles; the host's side of a stream is left out."""
-    g = program.group(group)
     model = registry.MODELS[g.codelet]
     found = []
     for side, operand in enumerate(model.operands(g)):
@@ -56,7 +59,7 @@ def check_bounds(program: Program) -> None:
         live = (begin <= index) & (index <= end) & (cells[:, 2] > 0)
         live_keys, live_cells = keys[live], cells[live]
         for group in range(first, last):
-            for tile, offset, nbytes, mode in spans(program, kind, group):
+            for tile, offset, nbytes, mode in spans(program.group(group), kind):
                 used = nbytes > 0
                 if not used.any():
                     continue
@@ -95,10 +98,16 @@ class Watch:
         program: the program.
         arena: all tiles' memory, as bytes.
         stride: bytes from one tile's memory to the next.
+        replica: whose memory it is.
     """
 
-    def __init__(self, program: Program, arena: np.ndarray, stride: int) -> None:
+    def __init__(self, program: Program, arena: np.ndarray, stride: int, replica: int = 0) -> None:
         check_bounds(program)
+        self.replica = replica
+        shared = {s["remote"]: s["shared"] for s in program.header["states"] if "shared" in s}
+        streams = [range(a, b) for kind, a, b, _ in program.steps.tolist() if kind in (STREAM_IN, STREAM_OUT)]
+        # Of a state that replicas share, one streams the rows of its own tiles alone.
+        self.parts = {g: shared[s] for g in chain(*streams) if (s := int(program.group(g).params[2])) in shared}
         self.program, self.arena, self.stride = program, arena, stride
         arena[:] = PATTERN
         self.written_bytes = np.zeros(len(arena), bool)
@@ -134,11 +143,13 @@ class Watch:
             side = 0 if mode == "r" else 1
             if (kind == STREAM_IN and side == 0) or (kind == STREAM_OUT and side == 1):
                 return np.zeros(0, np.int64)
+            if group in self.parts:
+                g = _rows(g, np.broadcast_to(g.col(side), g.rows) % self.parts[group] == self.replica)
             return _copy_bytes(g, side, self.stride)
+        if g.codelet == registry.COLLECTIVE and g.params[0] == GATHER and mode == "r":
+            g = _rows(g, owners(g) == self.replica % int(g.params[2]))
         parts = [
-            _expand(tile * self.stride + offset, nbytes)
-            for tile, offset, nbytes, m in spans(self.program, kind, group)
-            if mode in m
+            _expand(tile * self.stride + offset, nbytes) for tile, offset, nbytes, m in spans(g, kind) if mode in m
         ]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
@@ -224,6 +235,12 @@ def _expand(first: Ints, n: Ints) -> Ints:
     first, n = np.broadcast_arrays(first, n)
     starts = np.repeat(first, n)
     return starts + np.arange(len(starts)) - np.repeat(np.cumsum(n) - n, n)
+
+
+def _rows(g: GroupView, keep: NDArray[np.bool_]) -> GroupView:
+    """Some rows of a group."""
+    columns = [np.broadcast_to(column, g.rows)[keep] for column in g.columns]
+    return GroupView(g.codelet, int(keep.sum()), g.params, columns)
 
 
 def _copy_bytes(g: Any, side: int, stride: int) -> Ints:

@@ -223,6 +223,8 @@ class Entry:
             value = self.graph.params[param]
             if param in self.remote:
                 where: dict[str, Any] = {"remote": self.remote[param]}
+                if self.spec.sharded:
+                    where["shared"] = self.spec.replicas
             else:
                 here = self.ctx.place(value)
                 write = asm.group(from_host(host_rows(here.layout), here.var, value.itemsize, 0))

@@ -73,6 +73,7 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
         training=train,
         recompute=count > 0 and train and model._ipu_strategy.allow_recompute,
         offload=train and bool(_kwargs(options, count > 0).get("offload_weight_update_variables")),
+        shard=train and bool(_kwargs(options, count > 0).get("replicated_optimizer_state_sharding")),
     )
     return spec, 1 if batches is None else batches // (micro * replicas)
 
@@ -85,7 +86,6 @@ _NOT_THERE = (
     "continuous_weight_updates",
 )
 _NO_EFFECT = (
-    "replicated_optimizer_state_sharding",
     "forward_propagation_stages_poplar_options",
     "backward_propagation_stages_poplar_options",
     "weight_update_poplar_options",
@@ -102,6 +102,8 @@ def _refuse_placements(model: Any, kwargs: dict[str, Any]) -> None:
             asked,
         )
     idle = [name for name in _NO_EFFECT if kwargs.get(name)]
+    if kwargs.get("replicated_optimizer_state_sharding") and not kwargs.get("offload_weight_update_variables"):
+        idle.append("replicated_optimizer_state_sharding (of state that offload_weight_update_variables offloads)")
     if idle and not model.__dict__.get("_ipu_idle_logged"):
         model.__dict__["_ipu_idle_logged"] = True
         logger.warning("Model %s: accepted, without an effect: %s", model.name, ", ".join(idle))

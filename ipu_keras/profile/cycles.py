@@ -18,8 +18,9 @@ import numpy as np
 
 from ipu_keras.profile.groups import Floats, Groups
 from ipu_runtime.codelets import copy_model, registry
+from ipu_runtime.codelets.collective_model import owners
 from ipu_runtime.codelets.copy_model import phases
-from ipu_runtime.opcodes import DTYPES
+from ipu_runtime.opcodes import DTYPES, GATHER
 from ipu_runtime.program import BRANCH, COLLECTIVE, COMPUTE, EXCHANGE, NEXT, REPEAT, STREAM_IN, GroupView, Program
 
 
@@ -212,6 +213,8 @@ def link_cycles(links: Iterable[tuple[int, int, int]]) -> int:
 def _collective(groups: Groups, members: range) -> StepCycles:
     """An all-reduce of R replicas by a ring: every chip sends 2 (R - 1) / R of its bytes to its neighbour and adds.
 
+    An all-gather is its second half: in R - 1 rounds every chip passes a part on, the largest of which is waited for.
+
     Source: the ring algorithm; hardware.md 1.5, 7 for sync and links [unvalidated].
     """
     program, rates = groups.program, groups.rates
@@ -222,7 +225,11 @@ def _collective(groups: Groups, members: range) -> StepCycles:
         g = program.group(i)
         size = int(g.params[2])
         nbytes = np.broadcast_to(g.col(1), g.rows) * DTYPES[int(g.params[1])].itemsize
-        wire += np.bincount(g.tiles // per_chip, nbytes, program.ipus) * 2 * (size - 1) / size
+        if g.params[0] == GATHER:
+            parts = g.tiles // per_chip * size + owners(g)
+            wire += np.bincount(parts, nbytes, program.ipus * size).reshape(-1, size).max(1) * (size - 1)
+        else:
+            wire += np.bincount(g.tiles // per_chip, nbytes, program.ipus) * 2 * (size - 1) / size
         each_row = registry.MODELS[g.codelet].cycles(g, rates) * (size - 1) / size
         adds += np.bincount(g.tiles, each_row, program.tile_count)
         sizes.append(float(nbytes.sum()))
@@ -238,10 +245,17 @@ def _collective(groups: Groups, members: range) -> StepCycles:
     )  # fmt: skip
 
 
+def _streamed(g: GroupView, kind: int, parts: int) -> float:
+    """Bytes that a replica streams; of a state that replicas share, the largest part."""
+    nbytes = np.broadcast_to(copy_model.elements(g) * int(g.params[1]), g.rows)
+    tiles = np.broadcast_to(g.col(1 if kind == STREAM_IN else 0), g.rows)
+    return float(np.bincount(tiles % parts, nbytes, parts).max())
+
+
 def _stream(program: Program, rates: Any, groups: list[GroupView], kind: int) -> StepCycles:
     """Streams of the host or of streaming memory: external sync, then the rate (hardware.md 1.6, 7) [unvalidated]."""
-    sizes = [float((copy_model.elements(g) * int(g.params[1])).sum()) for g in groups]
-    remote = {s["remote"] for s in program.header.get("states", []) if "remote" in s}
+    remote = {s["remote"]: s.get("shared", 1) for s in program.header.get("states", []) if "remote" in s}
+    sizes = [_streamed(g, kind, remote.get(int(g.params[2]), 1)) for g in groups]
     speeds = [
         rates.streaming_bytes_per_second if int(g.params[2]) in remote else rates.host_bytes_per_second for g in groups
     ]

@@ -1,4 +1,7 @@
-"""Collectives over replicas. Cycles are counted by step (`ipu_keras.profile.cycles`): tiles share the links."""
+"""Collectives over replicas: all-reduce, and all-gather, of which tile t of replica t mod R holds the part.
+
+Cycles are counted by step (`ipu_keras.profile.cycles`): tiles share the links.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,17 @@ from typing import Any
 import numpy as np
 
 from ipu_runtime.codelets.model import Ints, Operand, pointers
-from ipu_runtime.opcodes import DTYPES
+from ipu_runtime.opcodes import DTYPES, GATHER
 from ipu_runtime.program import GroupView
 
 
+def owners(g: GroupView) -> Ints:
+    """Of an all-gather: the replica of a group that each row's value comes from."""
+    return g.tiles % int(g.params[2])
+
+
 class Collective:
-    """An all-reduce over groups of replicas."""
+    """An all-reduce or all-gather over groups of replicas."""
 
     name = "allReduce"
     source = ""
@@ -25,7 +33,8 @@ class Collective:
 
     def cycles(self, g: GroupView, target: Any) -> Ints:
         """Two elements are added to a partial sum in a cycle while a ring of chips passes them on [unvalidated]."""
-        return -(-np.broadcast_to(g.col(1), g.rows) // 2)
+        n = np.broadcast_to(g.col(1), g.rows)
+        return np.zeros_like(n) if g.params[0] == GATHER else -(-n // 2)
 
     def state_bytes(self, g: GroupView) -> Ints:
         """Pointers to value and result, size."""

@@ -11,7 +11,7 @@ from ipu_runtime.codelets.amp_model import METHODS
 from ipu_runtime.codelets.copy_model import MAX_DIMS
 from ipu_runtime.codelets.model import Ints, product
 from ipu_runtime.codelets.sparse_model import BLOCKS, MODES
-from ipu_runtime.opcodes import ARITY, DTYPES, OPS
+from ipu_runtime.opcodes import ARITY, DTYPES, GATHER, OPS
 from ipu_runtime.program import (
     BRANCH,
     COLLECTIVE,
@@ -297,7 +297,8 @@ def _control(g: GroupView) -> None:
 
 def _collective(g: GroupView) -> None:
     _counts(g, 3, 4)
-    _op(int(g.params[0]))
+    if g.params[0] != GATHER:
+        _op(int(g.params[0]))
     _dtype(int(g.params[1]))
     need(g.params[2] >= 1, "groups of replicas")
     _positive(g.col(1))

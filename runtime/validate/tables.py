@@ -68,6 +68,8 @@ def check_header(program: Program) -> None:
         need(entry["mode"] in ("in", "all", "last"), "a queue's mode")
         need(entry["dtype"] in DTYPE_NUMBER, "a queue's dtype")
         need(all(isinstance(n, int) and n >= 0 for n in entry["shape"]), "a queue's shape")
+    for entry in header["states"]:
+        need(entry.get("shared", 1) in (1, program.replicas), "replicas that share a state")
     slots = [entry["slot"] for kind in ("feeds", "outputs", "queues") for entry in header.get(kind, [])]
     slots += [entry["remote"] for entry in header["states"] if "remote" in entry]
     need(sorted(slots) == list(range(header["slots"])), "every slot belongs to one feed or output")

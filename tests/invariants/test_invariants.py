@@ -102,7 +102,7 @@ def test_i2_vertices_have_one_tile(exe):
     program = exe.program
     for kind, first, last, _ in program.steps.tolist():
         for group in range(first, last):
-            tiles = {t.tobytes() for t, _, _, _ in spans(program, kind, group)}
+            tiles = {t.tobytes() for t, _, _, _ in spans(program.group(group), kind)}
             if kind == COMPUTE:
                 assert len(tiles) == 1
 

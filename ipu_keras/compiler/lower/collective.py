@@ -6,7 +6,7 @@ import numpy as np
 
 from ipu_keras.compiler.layout import Layout, whole
 from ipu_keras.compiler.lower.context import Context
-from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, RawStep
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, RawStep, Var
 from ipu_keras.compiler.move import plan_move
 from ipu_keras.graph.ir import Node
 from ipu_runtime.codelets import registry
@@ -46,13 +46,26 @@ def lower_all_reduce(ctx: Context, node: Node) -> None:
     size = _group_size(node) or replicas
     var = here.var if ctx.scope.may_overwrite(value, here) else ctx.var(here.layout, value.itemsize)
     op = OPS[REDUCTIONS[node.attrs["region"].outputs[0].node.op]]
+    emit_collective(ctx, op, here, var, value.dtype, size)
+    ctx.located[node.out] = Located(var, here.layout)
+
+
+def emit_collective(ctx: Context, op: int, here: Located, into: Var, dtype: str, replicas: int) -> None:
+    """A collective of each tile's block.
+
+    Args:
+        op: number of an operation, or `GATHER`.
+        here: the value.
+        into: what holds the result; lies as the value does, and may be the same.
+        dtype: of the value.
+        replicas: of a group.
+    """
     keep = np.flatnonzero(here.layout.flat_sizes)
     if len(keep):
         tiles, n = here.layout.flat_tiles[keep], here.layout.flat_sizes[keep]
-        columns = [tiles, n, Offset(here.var, tiles), Offset(var, tiles)]
-        group = RawGroup(registry.COLLECTIVE, len(keep), [op, DTYPE_NUMBER[value.dtype], size], columns, ctx.rounding)
-        ctx.steps.append(RawStep(COLLECTIVE, [group], [here.var], [var], ctx.label))
-    ctx.located[node.out] = Located(var, here.layout)
+        columns = [tiles, n, Offset(here.var, tiles), Offset(into, tiles)]
+        group = RawGroup(registry.COLLECTIVE, len(keep), [op, DTYPE_NUMBER[dtype], replicas], columns, ctx.rounding)
+        ctx.steps.append(RawStep(COLLECTIVE, [group], [here.var], [into], ctx.label))
 
 
 def lower_replica_id(ctx: Context, node: Node) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 from ipu_keras.compiler.entry import Entry
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
+from ipu_keras.compiler.lower.collective import emit_collective
 from ipu_keras.compiler.lower.context import Context
 from ipu_keras.compiler.lower.parts import Located, Mark, RawGroup, RawStep, host_rows
 from ipu_keras.compiler.lower.scope import Scope, write_back
@@ -41,6 +42,7 @@ from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.ir import Node, Value, check
 from ipu_keras.pipelining import check_iterations
 from ipu_runtime.codelets import registry
+from ipu_runtime.opcodes import GATHER
 from ipu_runtime.program import FOR, LABEL, NEXT, STREAM_IN, STREAM_OUT, WINDOW, Program
 
 __all__ = ["ParallelEntry"]
@@ -304,7 +306,10 @@ class ParallelEntry(Entry):
         return steps
 
     def _fetch(self, index: int, param: Value) -> Callable[[Layout], Located]:
-        """A maker for a state that comes from streaming memory when the update wants it."""
+        """A maker for a state that comes from streaming memory when the update wants it.
+
+        Of a state that replicas share each streams its own tiles' part, in and out, and the others give it theirs.
+        """
         ctx = self.ctx
         self.remote[index] = slot = ctx.new_slot()
 
@@ -314,8 +319,11 @@ class ParallelEntry(Entry):
                 var = ctx.var(layout, param.itemsize, "variable")
                 raw = from_host(host_rows(layout), var, param.itemsize, slot)
                 ctx.steps.append(RawStep(STREAM_IN, [raw], [], [var], ctx.label))
+                here = Located(var, layout)
+                if self.spec.sharded:
+                    emit_collective(ctx, GATHER, here, var, param.dtype, self.spec.replicas)
                 ctx.label = label
-            return Located(var, layout)
+            return here
 
         return make
 

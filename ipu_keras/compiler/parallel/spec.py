@@ -39,6 +39,7 @@ class Parallel:
         recompute: whether a backward stage works out again what its forward stage has made, from what that was given;
             else activations wait in queues.
         offload: whether what only the weight update uses (an optimizer's state) lies in streaming memory.
+        shard: whether replicas share what lies there: each streams its part, and the others get it over the links.
 
     Example:
         >>> Parallel(micro_batches=4).ipus
@@ -55,6 +56,7 @@ class Parallel:
     training: bool = True
     recompute: bool = False
     offload: bool = False
+    shard: bool = False
 
     def __post_init__(self) -> None:
         for name in ("replicas", "micro_batches"):
@@ -76,6 +78,11 @@ class Parallel:
     def pipelined(self) -> bool:
         """Whether the step has pipeline stages."""
         return self.stages > 0
+
+    @property
+    def sharded(self) -> bool:
+        """Whether there is a state in streaming memory that several replicas share."""
+        return self.shard and self.offload and self.replicas > 1
 
     @property
     def devices(self) -> tuple[int, ...]:
