@@ -88,7 +88,7 @@ def pipeline(
         weight_update_poplar_options: a PipelineStageOptions; accepted.
         offload_weight_update_variables: whether what only the weight update uses lies in streaming memory.
         replicated_optimizer_state_sharding: whether replicas share what lies there: each streams its part.
-        offload_activations: only None or False.
+        offload_activations: whether activations that wait for their backward stage do so in streaming memory.
         offload_gradient_accumulation_buffers: only None or False.
         replicated_weight_sharding: only None or False.
         offload_weights: only None or False.
@@ -137,7 +137,6 @@ def pipeline(
     arguments.refuse(
         batch_serialization_iterations=batch_serialization_iterations != 1,
         continuous_weight_updates=continuous_weight_updates,
-        offload_activations=offload_activations,
         offload_gradient_accumulation_buffers=offload_gradient_accumulation_buffers,
         replicated_weight_sharding=replicated_weight_sharding,
         offload_weights=offload_weights,
@@ -167,6 +166,7 @@ def pipeline(
         training=training,
         recompute=training and configured is not None and bool(configured.config.allow_recompute),
         offload=training and bool(offload_weight_update_variables),
+        stash=training and bool(offload_activations),
         shard=training and bool(replicated_optimizer_state_sharding),
     )
     mixed = arguments.interleaved(schedule, recomputation_mode)

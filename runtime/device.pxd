@@ -43,6 +43,7 @@ cdef struct Slot:
     long queue              # elements of a queue; 0 for a feed or output
     char *later             # of a state in streaming memory, from the second iteration on: the array that it leaves to
     bint last               # a queue that keeps its last element only
+    long ring               # of values of micro-batches in streaming memory: how many are kept; else 0
     long parts              # R for a state that replicas share: tile t is served by replica t mod R; else 1
 
 
@@ -66,7 +67,7 @@ cdef class Device:
     cdef int32_t *bounds    # [group][threads + 1]: shares of the rows
     cdef Scratch *scratches
     cdef object keep, watches
-    cdef dict states, feeds, outputs, queues, remote
+    cdef dict states, feeds, outputs, queues, remote, stashes
 
     cdef _load_groups(self)
     cdef _load_steps(self)

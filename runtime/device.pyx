@@ -83,6 +83,11 @@ cdef class Device:
         self.outputs = {int(s["output"]): s for s in header["outputs"]}
         self.remote = {int(s["param"]): None for s in header["states"] if "remote" in s}
         self.queues = {int(s["slot"]): s for s in header.get("queues", ())}
+        # What waits in streaming memory for a later stage of the same micro-batch, of all replicas.
+        self.stashes = {
+            int(s["slot"]): (s, np.empty((s["depth"], self.replicas, *s["shape"]), NUMPY[s["dtype"]]))
+            for s in header.get("stashes", ())
+        }
         self.watches = []
         if strict:
             memory = np.asarray(<uint8_t[:self.arena_bytes]>(<uint8_t *>self.arena)).reshape(self.replicas, -1)
@@ -258,6 +263,9 @@ cdef class Device:
             self._slot({**spec, "slot": spec["remote"]}, array)
             self.slots[<int>spec["remote"]].later = <char *><size_t>left.ctypes.data
             self.remote[param] = left
+        for slot, (spec, array) in self.stashes.items():
+            self._slot(spec, array)
+            self.slots[<int>slot].ring = spec["depth"]
         if set(queues) != set(self.queues):
             raise ValueError(f"arrays for the queues {sorted(queues)}, the program has {sorted(self.queues)}")
         for slot, spec in self.queues.items():
@@ -279,7 +287,7 @@ cdef class Device:
     cdef _slot(self, spec, array):
         cdef Slot *slot = &self.slots[<int>spec["slot"]]
         slot.base = <char *><size_t>array.ctypes.data
-        slot.micro, slot.queue, slot.later = spec.get("micro", 1), 0, NULL
+        slot.micro, slot.queue, slot.ring, slot.later = spec.get("micro", 1), 0, 0, NULL
         slot.parts = spec.get("shared", 1)
         slot.bytes = array.itemsize * int(np.prod(spec["shape"], dtype=np.int64))
 

@@ -509,7 +509,9 @@ cdef class Engine(Device):
                 else:
                     run_copy(g, lo, hi, arena, self.stride, host, 0)
                 return
-            if slot.queue == 0:
+            if slot.ring:
+                index = place.micro % slot.ring
+            elif slot.queue == 0:
                 index = place.iteration * slot.micro + (place.micro if slot.micro > 1 else 0)
             elif slot.last:
                 index = 0

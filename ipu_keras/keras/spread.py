@@ -73,13 +73,13 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
         training=train,
         recompute=count > 0 and train and model._ipu_strategy.allow_recompute,
         offload=train and bool(_kwargs(options, count > 0).get("offload_weight_update_variables")),
+        stash=train and count > 0 and bool(_kwargs(options, True).get("offload_activations")),
         shard=train and bool(_kwargs(options, count > 0).get("replicated_optimizer_state_sharding")),
     )
     return spec, 1 if batches is None else batches // (micro * replicas)
 
 
 _NOT_THERE = (
-    "offload_activations",
     "offload_gradient_accumulation_buffers",
     "offload_weights",
     "replicated_weight_sharding",
@@ -98,7 +98,8 @@ def _refuse_placements(model: Any, kwargs: dict[str, Any]) -> None:
     if asked:
         raise UnsupportedError(
             f"Model {model.name!r}: {', '.join(asked)} cannot be had: only the state of the weight update "
-            "(offload_weight_update_variables) can lie in streaming memory. Leave them out.",
+            "(offload_weight_update_variables) and activations that wait (offload_activations) can lie in streaming "
+            "memory. Leave them out.",
             asked,
         )
     idle = [name for name in _NO_EFFECT if kwargs.get(name)]

@@ -255,6 +255,7 @@ def _streamed(g: GroupView, kind: int, parts: int) -> float:
 def _stream(program: Program, rates: Any, groups: list[GroupView], kind: int) -> StepCycles:
     """Streams of the host or of streaming memory: external sync, then the rate (hardware.md 1.6, 7) [unvalidated]."""
     remote = {s["remote"]: s.get("shared", 1) for s in program.header.get("states", []) if "remote" in s}
+    remote.update((s["slot"], 1) for s in program.header.get("stashes", []))
     sizes = [_streamed(g, kind, remote.get(int(g.params[2]), 1)) for g in groups]
     speeds = [
         rates.streaming_bytes_per_second if int(g.params[2]) in remote else rates.host_bytes_per_second for g in groups

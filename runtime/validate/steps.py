@@ -36,6 +36,7 @@ def check_steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, 
     inputs = {f["slot"] for f in program.header["feeds"]}
     inputs |= {q["slot"] for q in program.header.get("queues", []) if q["mode"] == "in"}
     remote = {s["remote"] for s in program.header["states"] if "remote" in s}
+    remote |= {s["slot"] for s in program.header.get("stashes", [])}
     depth, turning, at = 0, -1, 0
     kinds_of = program.steps[:, 0]
     # Before, in or behind which loop over iterations or slots.

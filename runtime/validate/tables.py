@@ -70,7 +70,11 @@ def check_header(program: Program) -> None:
         need(all(isinstance(n, int) and n >= 0 for n in entry["shape"]), "a queue's shape")
     for entry in header["states"]:
         need(entry.get("shared", 1) in (1, program.replicas), "replicas that share a state")
-    slots = [entry["slot"] for kind in ("feeds", "outputs", "queues") for entry in header.get(kind, [])]
+    for entry in header.get("stashes", []):
+        right = entry["dtype"] in DTYPE_NUMBER and all(type(n) is int and n >= 0 for n in entry["shape"])
+        need(right and type(entry["depth"]) is int, "a stash's shape, dtype or depth")
+        need(1 <= entry["depth"] <= program.micro_batches, "a stash holds micro-batches of one iteration")
+    slots = [entry["slot"] for kind in ("feeds", "outputs", "queues", "stashes") for entry in header.get(kind, [])]
     slots += [entry["remote"] for entry in header["states"] if "remote" in entry]
     need(sorted(slots) == list(range(header["slots"])), "every slot belongs to one feed or output")
     need(all(isinstance(t, str) for t in header["labels"]), "labels are texts")
@@ -117,7 +121,7 @@ def host_sizes(program: Program) -> dict[int, int]:
         program: whose.
     """
     sizes = {}
-    for kind in ("feeds", "outputs", "queues"):
+    for kind in ("feeds", "outputs", "queues", "stashes"):
         for entry in program.header.get(kind, []):
             sizes[entry["slot"]] = bytes_of(entry)
     sizes.update({entry["remote"]: bytes_of(entry) for entry in program.header["states"] if "remote" in entry})

@@ -48,7 +48,9 @@ def test_dtype_of_sums_by_variable():
     assert (mixed[1] == exact[1]).all() and not (half[1] == exact[1]).all()
 
 
-@pytest.mark.parametrize("name", ["offload_activations", "offload_weights", "replicated_weight_sharding"])
+@pytest.mark.parametrize(
+    "name", ["offload_gradient_accumulation_buffers", "offload_weights", "replicated_weight_sharding"]
+)
 def test_placements_that_are_not_there(name):
     with ipu.IPUStrategy(ipus=2).scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(2)])

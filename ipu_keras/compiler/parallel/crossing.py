@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower.context import Context
-from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, RawStep, Var
+from ipu_keras.compiler.lower.parts import Located, Offset, RawGroup, RawStep, Var, host_rows
+from ipu_keras.compiler.lower.streams import from_host, to_host
 from ipu_keras.compiler.move import plan_move
 from ipu_keras.compiler.parallel.cut import Cut
 from ipu_keras.compiler.parallel.queues import Keep, Queue, plan_route
 from ipu_keras.compiler.parallel.schedule import Schedule
+from ipu_keras.compiler.parallel.spec import REMOTE_BYTES
 from ipu_keras.graph.ir import Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.fifo_model import CLEAR, COUNTER_BYTES, PUT, TAKE
-from ipu_runtime.program import BRANCH, COMPUTE
+from ipu_runtime.program import BRANCH, COMPUTE, STREAM_IN, STREAM_OUT
 
 __all__ = ["Crossing"]
 
@@ -28,6 +31,7 @@ class Crossing:
         ctx: of the lowering.
         schedule: of the pipeline.
         cut: the step in parts.
+        stash: whether what waits for a later stage of its chip waits in streaming memory.
 
     Attributes:
         made: value that crosses -> the output of its stage's graph that it is; filled by whoever lowers the stage.
@@ -35,9 +39,11 @@ class Crossing:
         links: steps that hand on what each stage has, at the end of its slot.
         before: steps that make the queues empty.
         queues: what there is of queues, for the header.
+        stashes: what waits in streaming memory, for the header.
     """
 
-    def __init__(self, ctx: Context, schedule: Schedule, cut: Cut) -> None:
+    def __init__(self, ctx: Context, schedule: Schedule, cut: Cut, stash: bool = False) -> None:
+        self._stash = stash
         self._ctx, self._schedule = ctx, schedule
         self._routes = {value: plan_route(schedule, maker, cut.users[value]) for value, maker in cut.made.items()}
         self._arrived: dict[tuple[Value, int], Located] = {}  # on a stage that got it over a link
@@ -46,6 +52,7 @@ class Crossing:
         self.links: list[list[RawStep]] = [[] for _ in range(schedule.stages)]
         self.before: list[RawStep] = []
         self.queues: list[dict[str, Any]] = []
+        self.stashes: list[dict[str, Any]] = []
 
     def take(self, p: int, param: Value, what: Value) -> None:
         """Say where a stage has a value from an earlier one.
@@ -68,6 +75,9 @@ class Crossing:
         if isinstance(use, Keep):
             here.var.carried |= self._position(p) < self._position(use.holder)
             ctx.located[param] = here
+            return
+        if self._stash and param.nbytes >= REMOTE_BYTES:
+            ctx.lazy[param] = self._away(use, here, param)
             return
         queue = self._queue(use, here, param.itemsize)
 
@@ -103,13 +113,38 @@ class Crossing:
         put: list[RawStep] = []
         with ctx.into(put):
             self._fifo(ctx, PUT, use.depth, here, itemsize, (queue, ends))
-        steps = self.bodies[use.holder]
-        written = max((i for i, step in enumerate(steps) if var in step.writes), default=-1)
-        behind = _behind(steps, written) + 1
-        steps[behind:behind] = put
+        self._when_made(use.holder, var, put)
         self.queues.append({"from": use.holder, "to": use.stage, "depth": use.depth, "bytes": int(queue.sizes.sum())})
         ctx.label = label
         return queue, ends
+
+    def _away(self, use: Queue, here: Located, param: Value) -> Callable[[Layout], Located]:
+        """A value waits in streaming memory; gives a maker that brings it back."""
+        ctx, slot = self._ctx, self._ctx.new_slot()
+        label = ctx.at(f"|stash|stage {use.holder} to {use.stage}")
+        out = RawStep(STREAM_OUT, [to_host(here, param.itemsize, slot)], [here.var], [], label)
+        self._when_made(use.holder, here.var, [out])
+        self.stashes.append(
+            {
+                "slot": slot, "shape": list(param.shape), "dtype": param.dtype, "depth": use.depth,
+                "from": use.holder, "to": use.stage,
+            }
+        )  # fmt: skip
+
+        def back(layout: Layout) -> Located:
+            var = ctx.var(here.layout, param.itemsize)
+            raw = from_host(host_rows(here.layout), var, param.itemsize, slot)
+            ctx.steps.append(RawStep(STREAM_IN, [raw], [], [var], label))
+            return Located(var, here.layout)
+
+        return back
+
+    def _when_made(self, stage: int, var: Var, then: list[RawStep]) -> None:
+        """Put steps into a stage, behind those that write a variable."""
+        steps = self.bodies[stage]
+        written = max((i for i, step in enumerate(steps) if var in step.writes), default=-1)
+        behind = _behind(steps, written) + 1
+        steps[behind:behind] = then
 
     @staticmethod
     def _fifo(ctx: Context, action: int, depth: int, here: Located, itemsize: int, queue: tuple[Var, Var]) -> None:

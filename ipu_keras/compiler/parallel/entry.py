@@ -35,6 +35,7 @@ from ipu_keras.compiler.parallel.chips import LINK, spread_over_chips
 from ipu_keras.compiler.parallel.crossing import Crossing
 from ipu_keras.compiler.parallel.cut import ACC, COUNT, CROSS, FEED, STATE, STREAM, Part, cut
 from ipu_keras.compiler.parallel.schedule import Schedule
+from ipu_keras.compiler.parallel.spec import REMOTE_BYTES
 from ipu_keras.compiler.parallel.stages import assign, may_be_copied
 from ipu_keras.compiler.passes.fuse import fuse
 from ipu_keras.compiler.passes.generator import GENERATOR
@@ -46,9 +47,6 @@ from ipu_runtime.opcodes import GATHER
 from ipu_runtime.program import FOR, LABEL, NEXT, STREAM_IN, STREAM_OUT, WINDOW, Program
 
 __all__ = ["ParallelEntry"]
-
-REMOTE_BYTES = 128
-"""A smaller state stays on the tiles. Source: api.md 2.2, optimizations.minimum_remote_tensor_size."""
 
 
 class ParallelEntry(Entry):
@@ -74,7 +72,7 @@ class ParallelEntry(Entry):
         self.sums: dict[Any, tuple[Value, int]] = {}  # accumulated value -> (its parameter, chip)
         self.copies: dict[tuple[int, int], Value] = {}  # small state on another chip
         self.outputs: list[dict[str, Any]] = []
-        self.crossing = Crossing(ctx, schedule, self.cut)
+        self.crossing = Crossing(ctx, schedule, self.cut, spec.stash)
         self.begin: list[RawStep] = []
         for i, value in enumerate(self.graph.params):
             if i in self.state:
@@ -344,6 +342,7 @@ class ParallelEntry(Entry):
         schedule, count = self.schedule, self.spec.micro_batches
         return {
             "slots_loop": [self.first.step, self.last.step],
+            "stashes": self.crossing.stashes,
             "windows": [[begin.step, end.step, p, int(link)] for begin, end, p, link in self.windows],
             "pipeline": {
                 "schedule": schedule.kind.name if self.spec.pipelined else "",

@@ -24,6 +24,9 @@ Their configuration is JSON: ``queue``, a number; ``leaf``, the tensor's number 
 PIPELINE = "ipu_keras.pipeline"
 """Target of the custom call that says how the program around it is spread, as JSON; it does nothing itself."""
 
+REMOTE_BYTES = 128
+"""What is smaller stays on the tiles. Source: api.md 2.2, optimizations.minimum_remote_tensor_size."""
+
 
 @dataclass(frozen=True)
 class Parallel:
@@ -39,6 +42,7 @@ class Parallel:
         recompute: whether a backward stage works out again what its forward stage has made, from what that was given;
             else activations wait in queues.
         offload: whether what only the weight update uses (an optimizer's state) lies in streaming memory.
+        stash: whether activations that wait for their backward stage do so in streaming memory.
         shard: whether replicas share what lies there: each streams its part, and the others get it over the links.
 
     Example:
@@ -56,6 +60,7 @@ class Parallel:
     training: bool = True
     recompute: bool = False
     offload: bool = False
+    stash: bool = False
     shard: bool = False
 
     def __post_init__(self) -> None:

@@ -206,6 +206,10 @@ def test_where_things_lie_changes_no_number():
     same([again], [losses], rtol=1e-5)
     assert header["slots"] > plain["slots"]  # the momenta come from the host's side, and go back
     assert header["used_bytes"] < plain["used_bytes"]
+    again, header = wide(offload_activations=True)
+    same([again], [losses], rtol=0)
+    assert header["stashes"] and not plain["stashes"]
+    assert kept_bytes(header) < kept_bytes(plain) / 2
 
 
 def test_recomputation_keeps_less():

@@ -92,7 +92,7 @@ BAD = {
     **{
         name: (NotImplementedError, name, lambda name=name, v=v: po.pipeline(stages, 4, **{name: v}, **queued()))
         for name, v in {
-            "batch_serialization_iterations": 2, "continuous_weight_updates": True, "offload_activations": True,
+            "batch_serialization_iterations": 2, "continuous_weight_updates": True,
             "offload_gradient_accumulation_buffers": True, "replicated_weight_sharding": True, "offload_weights": True,
         }.items()
     },
