@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.keras import adapter
 from ipu_keras.loops import check_arguments
 from ipu_keras.ops._refusals import ArgumentError, ArgumentTypeError
-from ipu_keras.pipelining import PipelineSchedule, PipelineStageOptions, RecomputationMode, arguments
+from ipu_keras.pipelining import PipelineSchedule, PipelineStageOptions, RecomputationMode, arguments, options_of_stages
 from ipu_keras.pipelining.optimizer_output import OptimizerFunctionOutput
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "pipeline",
     "recomputation_checkpoint",
 ]
+
+logger = logging.getLogger("ipu_keras")
 
 
 @tfapi.without_autograph
@@ -83,9 +86,9 @@ def pipeline(
         device_mapping: the IPU of each stage; without it, stage k runs on IPU k.
         pipeline_schedule: Grouped if none is given.
         recomputation_mode: the schedule's own or Auto; changes no result.
-        forward_propagation_stages_poplar_options: one PipelineStageOptions a stage; accepted.
-        backward_propagation_stages_poplar_options: one PipelineStageOptions a stage; accepted.
-        weight_update_poplar_options: a PipelineStageOptions; accepted.
+        forward_propagation_stages_poplar_options: one PipelineStageOptions a stage, over those of the configuration.
+        backward_propagation_stages_poplar_options: the same for the backward stages.
+        weight_update_poplar_options: the same for the weight update.
         offload_weight_update_variables: whether what only the weight update uses lies in streaming memory.
         replicated_optimizer_state_sharding: whether replicas share what lies there: each streams its part.
         offload_activations: whether activations that wait for their backward stage do so in streaming memory.
@@ -134,6 +137,12 @@ def pipeline(
     ):
         arguments.check_stage_options(what, given, len(stages))
     arguments.check_member("weight_update_poplar_options", weight_update_poplar_options, PipelineStageOptions)
+    stage_options, notes = options_of_stages(
+        len(stages), forward_propagation_stages_poplar_options, backward_propagation_stages_poplar_options,
+        weight_update_poplar_options,
+    )  # fmt: skip
+    for note in notes:
+        logger.warning("pipelining_ops.pipeline: %s", note)
     arguments.refuse(
         batch_serialization_iterations=batch_serialization_iterations != 1,
         continuous_weight_updates=continuous_weight_updates,
@@ -167,6 +176,7 @@ def pipeline(
         recompute=training and configured is not None and bool(configured.config.allow_recompute),
         offload=training and bool(offload_weight_update_variables),
         stash=training and bool(offload_activations),
+        stage_options=stage_options,
         shard=training and bool(replicated_optimizer_state_sharding),
     )
     mixed = arguments.interleaved(schedule, recomputation_mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from ipu_keras.config import checks, flags
@@ -13,7 +14,7 @@ from ipu_keras.config.tree import IPUConfig
 from ipu_keras.errors import ConfigError
 from ipu_keras.target import TARGETS, VERSIONS, Target
 
-__all__ = ["Meaning", "meaning_of"]
+__all__ = ["Meaning", "meaning_of", "product_options"]
 
 _BOOLEANS = {"true": True, "false": False}
 _PARTIALS = {"float": "float", "half": "half"}
@@ -110,14 +111,28 @@ def _engine(config: IPUConfig, ineffective: list[str]) -> dict[str, Any]:
 
 
 def _products(config: IPUConfig, ineffective: list[str], notes: list[str]) -> dict[str, Any]:
+    given = {f"{category}.poplar_options": config._read(f"{category}.poplar_options") for category in _PRODUCTS}
+    return product_options(given, ineffective, notes)
+
+
+def product_options(given: Mapping[str, Mapping[str, Any]], ineffective: list[str], notes: list[str]) -> dict[str, Any]:
+    """The compiler's options that Poplar options of matrix products and convolutions stand for.
+
+    Args:
+        given: the options of the products and those of the convolutions, in this order, by what they are called.
+        ineffective: gets ``name = value`` of each that does nothing.
+        notes: gets sentences on what was decided between them.
+
+    Raises:
+        ConfigError: a value that cannot be.
+    """
     options: dict[str, Any] = {}
     proportions: dict[str, float] = {}
-    for category, partials in _PRODUCTS.items():
-        name = f"{category}.poplar_options"
-        for key, value in config._read(name).items():
+    for partials, (name, values) in zip(_PRODUCTS.values(), given.items(), strict=True):
+        for key, value in values.items():
             where = f"{name}[{key!r}]"
             if key == PROPORTION:
-                proportions[category] = _proportion(where, value)
+                proportions[name.removesuffix(".poplar_options")] = _proportion(where, value)
             elif key == PARTIALS:
                 options[partials] = _one_of(where, value, _PARTIALS)
             else:
@@ -126,9 +141,9 @@ def _products(config: IPUConfig, ineffective: list[str], notes: list[str]) -> di
         least = min(proportions.values())
         options["available_memory_proportion"] = least
         if len(set(proportions.values())) > 1:
-            given = " and ".join(f"{value:g} for {category}" for category, value in proportions.items())
+            given_as = " and ".join(f"{value:g} for {name}" for name, value in proportions.items())
             notes.append(
-                f"{PROPORTION} is {given}; the compiler has one for both, and the smaller, {least:g}, is taken"
+                f"{PROPORTION} is {given_as}; the compiler has one for both, and the smaller, {least:g}, is taken"
             )
     return options
 

@@ -112,6 +112,7 @@ def announced(module: bytes) -> tuple[Parallel, int] | None:
     repeat = int(config.pop("repeat"))
     del config["site"]
     config["device_mapping"] = tuple(config["device_mapping"])
+    config["stage_options"] = tuple(tuple(map(tuple, options)) for options in config["stage_options"])
     config["schedule"] = PipelineSchedule(config["schedule"])
     return Parallel(**config), repeat
 

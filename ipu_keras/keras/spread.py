@@ -21,7 +21,7 @@ from ipu_keras.keras.metric_reduction import ReplicatedMetricReductionMethod as 
 from ipu_keras.keras.options import ModelOptions, options_of
 from ipu_keras.keras.pipeline.query import announced, stages
 from ipu_keras.keras.steps import replica_count
-from ipu_keras.pipelining import rows
+from ipu_keras.pipelining import options_of_stages, rows
 from ipu_keras.pipelining.arguments import interleaved
 
 __all__ = ["by_replica", "in_order", "logs_of", "share_of", "shared", "shows_own_logs", "traced_for"]
@@ -74,6 +74,7 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
         recompute=count > 0 and train and model._ipu_strategy.allow_recompute,
         offload=train and bool(_kwargs(options, count > 0).get("offload_weight_update_variables")),
         stash=train and count > 0 and bool(_kwargs(options, True).get("offload_activations")),
+        stage_options=_stage_options(model, count),
         shard=train and bool(_kwargs(options, count > 0).get("replicated_optimizer_state_sharding")),
     )
     return spec, 1 if batches is None else batches // (micro * replicas)
@@ -85,11 +86,18 @@ _NOT_THERE = (
     "replicated_weight_sharding",
     "continuous_weight_updates",
 )
-_NO_EFFECT = (
-    "forward_propagation_stages_poplar_options",
-    "backward_propagation_stages_poplar_options",
-    "weight_update_poplar_options",
-)
+
+
+def _stage_options(model: Any, count: int) -> tuple[tuple[tuple[str, Any], ...], ...]:
+    """What the compiler is told of each stage of a model, if it has any."""
+    if not count:
+        return ()
+    given = options_of(model).pipeline_kwargs
+    parts = ("forward_propagation_stages", "backward_propagation_stages", "weight_update")
+    found, notes = options_of_stages(count, *(given.get(f"{part}_poplar_options") for part in parts))
+    for note in notes:
+        _say_once(model, note)
+    return found
 
 
 def _refuse_placements(model: Any, kwargs: dict[str, Any]) -> None:
@@ -102,12 +110,19 @@ def _refuse_placements(model: Any, kwargs: dict[str, Any]) -> None:
             "memory. Leave them out.",
             asked,
         )
-    idle = [name for name in _NO_EFFECT if kwargs.get(name)]
     if kwargs.get("replicated_optimizer_state_sharding") and not kwargs.get("offload_weight_update_variables"):
-        idle.append("replicated_optimizer_state_sharding (of state that offload_weight_update_variables offloads)")
-    if idle and not model.__dict__.get("_ipu_idle_logged"):
-        model.__dict__["_ipu_idle_logged"] = True
-        logger.warning("Model %s: accepted, without an effect: %s", model.name, ", ".join(idle))
+        _say_once(
+            model,
+            "accepted, without an effect: replicated_optimizer_state_sharding shares what "
+            "offload_weight_update_variables offloads, and that is not asked for.",
+        )
+
+
+def _say_once(model: Any, note: str) -> None:
+    said = model.__dict__.setdefault("_ipu_notes_logged", set())
+    if note not in said:
+        said.add(note)
+        logger.warning("Model %s: %s", model.name, note)
 
 
 def share_of(model: Any, training: bool) -> Share:

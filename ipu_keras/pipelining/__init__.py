@@ -11,7 +11,7 @@ from __future__ import annotations
 from ipu_keras.pipelining.enums import PipelineSchedule, RecomputationMode
 from ipu_keras.pipelining.errors import PipelineTypeError, StageError, iterations_error
 from ipu_keras.pipelining.iterations import check_iterations, offsets, rows
-from ipu_keras.pipelining.stage_options import PipelineStageOptions
+from ipu_keras.pipelining.stage_options import PipelineStageOptions, options_of_stages
 
 __all__ = [
     "PipelineSchedule",
@@ -22,5 +22,6 @@ __all__ = [
     "check_iterations",
     "iterations_error",
     "offsets",
+    "options_of_stages",
     "rows",
 ]

@@ -1,13 +1,15 @@
-"""Options of the compiler for one stage of a pipeline."""
+"""Options of the compiler for the stages of a pipeline."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_keras.config.effects import product_options
 from ipu_keras.pipelining.errors import PipelineTypeError
 
-__all__ = ["PipelineStageOptions"]
+__all__ = ["PipelineStageOptions", "options_of_stages"]
 
 
 @dataclass
@@ -42,3 +44,44 @@ class PipelineStageOptions:
                     '{"availableMemoryProportion": "0.3"}.'
                 )
             setattr(self, name, dict(value))
+
+
+def options_of_stages(
+    stages: int,
+    forward: Sequence[PipelineStageOptions] | None,
+    backward: Sequence[PipelineStageOptions] | None,
+    update: PipelineStageOptions | None,
+) -> tuple[tuple[tuple[tuple[str, Any], ...], ...], list[str]]:
+    """What the compiler is told of each program stage, and what somebody should know about it.
+
+    Args:
+        stages: of the model.
+        forward, backward: one for each stage, in the order of the forward stages; None for none.
+        update: of the weight update.
+
+    Returns:
+        Options as pairs, of each forward stage, of each backward stage in the order in which they run, and of the
+        weight update, nothing at all if none says anything; and notes: what does nothing, what was decided.
+
+    Raises:
+        ConfigError: a value that cannot be.
+
+    Example:
+        >>> half = PipelineStageOptions(matmul_options={"partialsType": "half"})
+        >>> options_of_stages(2, [PipelineStageOptions(), half], None, None)
+        (((), (('matmul_partials', 'half'),), (), (), ()), [])
+    """
+    none = [PipelineStageOptions()] * stages
+    named = [(f"forward_propagation_stages_poplar_options[{i}]", o) for i, o in enumerate(forward or none)]
+    named += reversed([(f"backward_propagation_stages_poplar_options[{i}]", o) for i, o in enumerate(backward or none)])
+    named.append(("weight_update_poplar_options", update or PipelineStageOptions()))
+    idle: list[str] = []
+    notes: list[str] = []
+    found = []
+    for name, options in named:
+        given = {f"{name}.{kind}": getattr(options, kind) or {} for kind in ("matmul_options", "convolution_options")}
+        found.append(tuple(sorted(product_options(given, idle, notes).items())))
+        idle += [f"{name}.slice_options[{key!r}] = {value}" for key, value in (options.slice_options or {}).items()]
+    if idle:
+        notes.append("accepted, without an effect: " + ", ".join(idle))
+    return tuple(found) if any(found) else (), notes

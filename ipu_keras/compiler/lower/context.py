@@ -7,7 +7,7 @@ an optimizer's state as the weight that it updates with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -245,6 +245,15 @@ class Context:
             yield
         finally:
             self.chip = before
+
+    @contextmanager
+    def told(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Some options are others inside."""
+        before, self.options = self.options, {**self.options, **options}
+        try:
+            yield
+        finally:
+            self.options = before
 
     @contextmanager
     def into(self, steps: list[RawStep]) -> Iterator[None]:

@@ -146,7 +146,7 @@ class ParallelEntry(Entry):
         changed = {end.what for end in part.outputs if end.kind == STATE}
         steps: list[RawStep] = []
         updates: dict[Value, Value] = {}
-        with ctx.on(chip), ctx.into(steps):
+        with ctx.on(chip), ctx.into(steps), ctx.told(self.spec.options_of(p)):
             homes: dict[Any, Value] = {}
             for param, end in zip(graph.params, part.inputs, strict=True):
                 self._input(p, param, end, changed)
@@ -289,7 +289,7 @@ class ParallelEntry(Entry):
                     leaving[value] = end.what
         steps: list[RawStep] = []
         ctx.graph = graph
-        with ctx.into(steps):
+        with ctx.into(steps), ctx.told(self.spec.options_of(-1)):
             Scope(ctx, graph, updates, _on_chips(graph, chip, lambda node: self._leave(node, leaving))).run()
             back = []
             for value, end in zip(graph.outputs, part.outputs, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ipu_keras.errors import ConfigError
 from ipu_keras.pipelining import PipelineSchedule
@@ -43,6 +44,8 @@ class Parallel:
             else activations wait in queues.
         offload: whether what only the weight update uses (an optimizer's state) lies in streaming memory.
         stash: whether activations that wait for their backward stage do so in streaming memory.
+        stage_options: options of the compiler over those of the program, as pairs: of each program stage, and of the
+            weight update; empty for none.
         shard: whether replicas share what lies there: each streams its part, and the others get it over the links.
 
     Example:
@@ -62,6 +65,7 @@ class Parallel:
     offload: bool = False
     stash: bool = False
     shard: bool = False
+    stage_options: tuple[tuple[tuple[str, Any], ...], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("replicas", "micro_batches"):
@@ -83,6 +87,13 @@ class Parallel:
     def pipelined(self) -> bool:
         """Whether the step has pipeline stages."""
         return self.stages > 0
+
+    def options_of(self, part: int) -> dict[str, Any]:
+        """Options of a program stage, or of the weight update (-1), over those of the program.
+
+        A step that is not trained has the forward stages alone.
+        """
+        return dict(self.stage_options[part]) if self.stage_options else {}
 
     @property
     def sharded(self) -> bool:
