@@ -9,6 +9,7 @@ import gc
 import os
 import random
 import resource
+import sys
 
 os.environ.setdefault("IPU_RUNTIME_STRICT", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -50,6 +51,15 @@ def _memory():
     if _resident() >= _held[0] + GROWTH:
         gc.collect()
         _held[0] = _resident()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_configuration_outlives_its_module():
+    """A process has one configuration of the IPU system: the next module's strategies would take it over."""
+    yield
+    system = sys.modules.get("ipu_keras.config.system")
+    if system is not None:
+        system.reset_ipu_configuration()
 
 
 _drawn: dict[str, dict[str, object]] = {}

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from ipu_keras import IPUStrategy
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.keras.pipeline import PipelineStage
 from ipu_keras.pipelining import PipelineSchedule
 
@@ -22,6 +23,19 @@ FEATURES, CLASSES, BATCH = 6, 3, 2
 Stage = Callable[[int], AbstractContextManager[Any]]
 Arrays = Any
 """An array, or a list or dict of them."""
+
+
+@contextlib.contextmanager
+def recomputing(ipus: int) -> Iterator[None]:
+    """Backward stages work activations out again inside."""
+    config = IPUConfig()
+    config.auto_select_ipus = ipus
+    config.allow_recompute = True
+    config.configure_ipu_system()
+    try:
+        yield
+    finally:
+        reset_ipu_configuration()
 
 
 def rows(schedule: str, stages: int, training: bool = True) -> int:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import keras
 import numpy as np
 import pytest
 
 from ipu_keras import executable
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.keras.layers import RecomputationCheckpoint
 from ipu_keras.pipelining import PipelineSchedule, RecomputationMode
 from ipu_keras.profile.memory import variable_bytes
@@ -50,18 +48,6 @@ def build_with(name):
     return build
 
 
-@contextmanager
-def recomputing(ipus: int) -> Iterator[None]:
-    config = IPUConfig()
-    config.auto_select_ipus = ipus
-    config.allow_recompute = True
-    config.configure_ipu_system()
-    try:
-        yield
-    finally:
-        reset_ipu_configuration()
-
-
 @pytest.mark.parametrize("name", in_turns(LAYERS, 4, always=("dense", "norm", "dropout")))
 @pytest.mark.parametrize("plan", [pl.Plan("Grouped", 3, 6), pl.Plan("Interleaved", 2, 4, 2, "mean")], ids=str)
 def test_the_same_numbers(plan, name):
@@ -71,7 +57,7 @@ def test_the_same_numbers(plan, name):
         model = pl.in_scope(plan, build_with(name))
         initial = [w.copy() for w in model.get_weights()]
         if again:
-            with recomputing(pl.chips(plan.stages, plan.replicas)):
+            with pl.recomputing(pl.chips(plan.stages, plan.replicas)):
                 found = model.fit(x, y, batch_size=plan.batch, shuffle=False, verbose=0)
                 program = executable(model).program
         else:
@@ -113,7 +99,7 @@ def test_between_marks_activations_are_worked_out_when_they_are_wanted():
         model = pl.in_scope(plan, marked)
         kwargs = {} if mode is None else {"recomputation_mode": mode}
         model.set_pipelining_options(plan.micro, pipeline_schedule=PipelineSchedule.Grouped, **kwargs)
-        with recomputing(2) if mode is not None else nullcontext():
+        with pl.recomputing(2) if mode is not None else nullcontext():
             model.fit(x, y, batch_size=plan.batch, shuffle=False, verbose=0)
             exe = executable(model)
         weights.append(model.get_weights())

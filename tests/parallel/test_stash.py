@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import keras
 import numpy as np
 import pytest
@@ -9,16 +11,18 @@ import pytest
 import ipu_keras as ipu
 from ipu_keras.ops.pipelining_ops import PipelineSchedule
 from ipu_runtime.program import STREAM_IN, STREAM_OUT
+from tests.parallel.pipelines import recomputing
 
 BATCH, UNITS, STAGES = 4, 48, 3
 
 
 def trained(schedule, away, micro=8, replicas=1, recompute=False):
     keras.utils.set_random_seed(2)
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 4 * replicas
-    config.allow_recompute = recompute
-    config.configure_ipu_system()
+    with recomputing(4 * replicas) if recompute else nullcontext():
+        return pipelined(schedule, away, micro, replicas)
+
+
+def pipelined(schedule, away, micro, replicas):
     with ipu.IPUStrategy(ipus=4 * replicas).scope():
         x = inputs = keras.Input((UNITS,))
         for stage in range(STAGES):
