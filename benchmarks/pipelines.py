@@ -105,6 +105,12 @@ def bert_base_pipeline(executions: int) -> Figures:
 
     size = {"vocabulary_size": 30522, "num_layers": 12, "num_heads": 12, "hidden_dim": 768, "intermediate_dim": 3072}
     x, y = sentences(2 * MICRO_BATCHES, 128, 30522)
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = STAGES
+    config.allow_recompute = (
+        True  # without it the first stages' activations do not fit, as in examples/pipeline_bert.py
+    )
+    config.configure_ipu_system()
     with ipu.IPUStrategy(ipus=STAGES).scope():
         piped = compiled(bert(size, 128, "float16"), MICRO_BATCHES)
         in_stages(piped, 12)

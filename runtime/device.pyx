@@ -189,8 +189,7 @@ cdef class Device:
         array = self._host(array, spec, spec["shape"], f"state {param}")
         if param in self.remote:
             # Streaming memory is the host's: the array itself, where each replica does not have its own.
-            own = self.replicas > 1 and "shared" not in spec
-            self.remote[param] = np.stack([array] * self.replicas) if own else array
+            self.remote[param] = np.stack([array] * self.replicas) if self._apart(spec) else array
             return
         for r in range(self.replicas):
             self._transfer(spec["write"], array, True, r)
@@ -205,10 +204,14 @@ cdef class Device:
         spec = self.states[param]
         if param in self.remote:
             held = self.remote[param]
-            return held if self.replicas == 1 or "shared" in spec else held[replica]
+            return held[replica] if self._apart(spec) else held
         out = np.empty(spec["shape"], NUMPY[spec["dtype"]])
         self._transfer(spec["read"], out, False, range(self.replicas)[replica])
         return out
+
+    def _apart(self, spec):
+        """Whether the host holds a state in streaming memory once for each replica."""
+        return self.replicas > 1 and "shared" not in spec
 
     def _host(self, array, spec, shape, what):
         array = np.asarray(array)
@@ -256,8 +259,7 @@ cdef class Device:
         for param, array in self.remote.items():
             spec = self.states[param]
             if array is None:
-                own = self.replicas > 1 and "shared" not in spec
-                array = np.zeros((*[self.replicas] * own, *spec["shape"]), NUMPY[spec["dtype"]])
+                array = np.zeros((*[self.replicas] * self._apart(spec), *spec["shape"]), NUMPY[spec["dtype"]])
             left = np.empty_like(array) if spec["updated"] and repeat else array
             held += [array, left]
             self._slot({**spec, "slot": spec["remote"]}, array)

@@ -111,15 +111,18 @@ def _engine(config: IPUConfig, ineffective: list[str]) -> dict[str, Any]:
 
 
 def _products(config: IPUConfig, ineffective: list[str], notes: list[str]) -> dict[str, Any]:
-    given = {f"{category}.poplar_options": config._read(f"{category}.poplar_options") for category in _PRODUCTS}
-    return product_options(given, ineffective, notes)
+    given = {category: config._read(f"{category}.poplar_options") for category in _PRODUCTS}
+    return product_options(given, "{}.poplar_options", ineffective, notes)
 
 
-def product_options(given: Mapping[str, Mapping[str, Any]], ineffective: list[str], notes: list[str]) -> dict[str, Any]:
+def product_options(
+    given: Mapping[str, Mapping[str, Any]], name: str, ineffective: list[str], notes: list[str]
+) -> dict[str, Any]:
     """The compiler's options that Poplar options of matrix products and convolutions stand for.
 
     Args:
-        given: the options of the products and those of the convolutions, in this order, by what they are called.
+        given: options of ``"matmuls"`` and of ``"convolutions"``.
+        name: what they are called, with ``{}`` for which of the two.
         ineffective: gets ``name = value`` of each that does nothing.
         notes: gets sentences on what was decided between them.
 
@@ -128,23 +131,21 @@ def product_options(given: Mapping[str, Mapping[str, Any]], ineffective: list[st
     """
     options: dict[str, Any] = {}
     proportions: dict[str, float] = {}
-    for partials, (name, values) in zip(_PRODUCTS.values(), given.items(), strict=True):
+    for category, values in given.items():
         for key, value in values.items():
-            where = f"{name}[{key!r}]"
+            where = f"{name.format(category)}[{key!r}]"
             if key == PROPORTION:
-                proportions[name.removesuffix(".poplar_options")] = _proportion(where, value)
+                proportions[category] = _proportion(where, value)
             elif key == PARTIALS:
-                options[partials] = _one_of(where, value, _PARTIALS)
+                options[_PRODUCTS[category]] = _one_of(where, value, _PARTIALS)
             else:
                 ineffective.append(f"{where} = {value}")
     if proportions:
         least = min(proportions.values())
         options["available_memory_proportion"] = least
         if len(set(proportions.values())) > 1:
-            given_as = " and ".join(f"{value:g} for {name}" for name, value in proportions.items())
-            notes.append(
-                f"{PROPORTION} is {given_as}; the compiler has one for both, and the smaller, {least:g}, is taken"
-            )
+            said = " and ".join(f"{value:g} for {category}" for category, value in proportions.items())
+            notes.append(f"{PROPORTION} is {said}; the compiler has one for both, and the smaller, {least:g}, is taken")
     return options
 
 

@@ -79,9 +79,12 @@ def options_of_stages(
     notes: list[str] = []
     found = []
     for name, options in named:
-        given = {f"{name}.{kind}": getattr(options, kind) or {} for kind in ("matmul_options", "convolution_options")}
-        found.append(tuple(sorted(product_options(given, idle, notes).items())))
-        idle += [f"{name}.slice_options[{key!r}] = {value}" for key, value in (options.slice_options or {}).items()]
+        of_stage: list[str] = []
+        given = {"matmuls": options.matmul_options or {}, "convolutions": options.convolution_options or {}}
+        said = product_options(given, f"{name} of {{}}", idle, of_stage)
+        found.append(tuple(sorted(said.items())))
+        notes += [f"{name}: {note}" for note in of_stage]
+        idle += [f"{name} of slices[{key!r}] = {value}" for key, value in (options.slice_options or {}).items()]
     if idle:
         notes.append("accepted, without an effect: " + ", ".join(idle))
     return tuple(found) if any(found) else (), notes

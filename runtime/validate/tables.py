@@ -69,7 +69,9 @@ def check_header(program: Program) -> None:
         need(entry["dtype"] in DTYPE_NUMBER, "a queue's dtype")
         need(all(isinstance(n, int) and n >= 0 for n in entry["shape"]), "a queue's shape")
     for entry in header["states"]:
-        need(entry.get("shared", 1) in (1, program.replicas), "replicas that share a state")
+        # Who shares a state and who has a copy of it decides where a replica's copies go on the host.
+        right = "remote" in entry and type(entry.get("shared")) is int and 1 < entry["shared"] == program.replicas
+        need("shared" not in entry or right, "replicas that share a state")
     for entry in header.get("stashes", []):
         right = entry["dtype"] in DTYPE_NUMBER and all(type(n) is int and n >= 0 for n in entry["shape"])
         need(right and type(entry["depth"]) is int, "a stash's shape, dtype or depth")

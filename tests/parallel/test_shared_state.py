@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cache
 
 import keras
 import numpy as np
@@ -38,6 +39,11 @@ def trained(replicas, stages=0, shard=True, epochs=2):
     data = np.random.default_rng(0).normal(size=(2, 4 * MICRO * replicas, UNITS)).astype(np.float32)
     model.fit(*data, batch_size=1, shuffle=False, epochs=epochs, verbose=0)
     return model
+
+
+@cache
+def two_replicas():
+    return trained(2, epochs=1)
 
 
 def numbers(model):
@@ -102,11 +108,17 @@ def test_without_replicas_there_is_nothing_to_share():
     assert COLLECTIVE not in program.steps[:, 0]
 
 
-def test_a_file_with_another_number_of_sharers_is_refused(tmp_path):
-    exe = ipu.executable(trained(2, epochs=1))
-    for state in exe.program.header["states"]:
-        if "shared" in state:
-            state["shared"] = 3
-    exe.save(tmp_path / "changed.ipu")
+@pytest.mark.parametrize("number", [1, 3, True, 2.0, "2"])
+def test_a_file_with_another_number_of_sharers_is_refused(tmp_path, number):
+    """With one, each replica would look for a copy of its own, and the host's array has none."""
+    exe = ipu.executable(two_replicas())
+    states = [state for state in exe.program.header["states"] if "shared" in state]
+    for state in states:
+        state["shared"] = number
+    try:
+        exe.save(tmp_path / "changed.ipu")
+    finally:
+        for state in states:
+            state["shared"] = 2
     with pytest.raises(ValueError, match="replicas that share a state"):
         ipu.hlo.load(tmp_path / "changed.ipu")

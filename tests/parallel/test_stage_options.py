@@ -79,14 +79,14 @@ def test_what_does_nothing_is_named_once(caplog):
     with caplog.at_level("WARNING", "ipu_keras"):
         trained(backward_propagation_stages_poplar_options=[NONE, odd])
     (said,) = [r.getMessage() for r in caplog.records if "without an effect" in r.getMessage()]
-    for name in ("matmul_options['planConstraints'] = {}", "slice_options['usedForSLIC'] = true"):
-        assert f"backward_propagation_stages_poplar_options[1].{name}" in said
+    for name in ("matmuls['planConstraints'] = {}", "slices['usedForSLIC'] = true"):
+        assert f"backward_propagation_stages_poplar_options[1] of {name}" in said
 
 
 @pytest.mark.parametrize("value", ["1.5", "much"])
 def test_values_that_cannot_be(value):
     bad = PipelineStageOptions(convolution_options={"availableMemoryProportion": value})
     with pytest.raises(
-        ValueError, match=r"weight_update_poplar_options.convolution_options\['availableMemoryProportion'\]"
+        ValueError, match=r"weight_update_poplar_options of convolutions\['availableMemoryProportion'\]"
     ):
         trained(weight_update_poplar_options=bad)
