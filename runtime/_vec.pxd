@@ -113,6 +113,7 @@ cdef extern from "vec.h" nogil:
     int vec_dtype_size(int dtype)
     void copy_strided(long n, int elem_size, void *dst, long dst_stride_bytes,
                       const void *src, long src_stride_bytes)
-    void copy_past_caches(void *dst, const void *src, size_t n)
+    void copy_past_caches(void *dst, const void *src, size_t n, const void *later)
+    void fetch_ends(const void *dst, size_t n)
     void fence_copies()
     void philox4x32(long n_blocks, uint64_t key, uint64_t ctr_lo, uint64_t ctr_hi, uint32_t *out)

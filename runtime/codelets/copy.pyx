@@ -6,12 +6,18 @@ destination stride, source stride (elements). The host is a tile 0 with another 
 """
 from libc.string cimport memcpy
 
-from ipu_runtime._vec cimport copy_past_caches, copy_strided, fence_copies
+from ipu_runtime._vec cimport copy_past_caches, copy_strided, fence_copies, fetch_ends
 from ipu_runtime.core cimport Group, cell
 
 
 DEF MUCH = 4 << 20     # bytes that the caches do not hold until they are read: of a group whose rows are all like this
 DEF LONG_RUN = 512     # bytes of a run from which going past the caches pays
+DEF AHEAD = 4          # rows: what is asked for now has arrived when that row is copied
+
+
+cdef inline char *place(const Group *g, int of, long row, long size, char *base, size_t stride) noexcept nogil:
+    # Where a row's source (0) or destination (1) begins.
+    return base + stride * <size_t>cell(g, of, row) + <size_t>cell(g, 2 + of, row) * size
 
 
 cdef void run_copy(const Group *g, long lo, long hi, char *src, size_t src_stride, char *dst,
@@ -24,9 +30,10 @@ cdef void run_copy(const Group *g, long lo, long hi, char *src, size_t src_strid
     cdef long at[8]
     cdef char *a
     cdef char *b
+    cdef char *later
     for row in range(lo, hi):
-        a = src + src_stride * <size_t>cell(g, 0, row) + <size_t>cell(g, 2, row) * size
-        b = dst + dst_stride * <size_t>cell(g, 1, row) + <size_t>cell(g, 3, row) * size
+        a = place(g, 0, row, size, src, src_stride)
+        b = place(g, 1, row, size, dst, dst_stride)
         if nd == 0:
             if size == 4:
                 (<int *>b)[0] = (<int *>a)[0]
@@ -45,7 +52,11 @@ cdef void run_copy(const Group *g, long lo, long hi, char *src, size_t src_strid
                     for i in range(inner):
                         (<int *>b)[i] = (<int *>a)[i]
                 elif inner * size >= LONG_RUN and g.n * inner * size > MUCH:
-                    copy_past_caches(b, a, inner * size)
+                    later = a
+                    if nd == 1 and row + AHEAD < hi:
+                        later = place(g, 0, row + AHEAD, size, src, src_stride)
+                        fetch_ends(place(g, 1, row + AHEAD, size, dst, dst_stride), inner * size)
+                    copy_past_caches(b, a, inner * size, later)
                 else:
                     memcpy(b, a, inner * size)
             else:

@@ -85,8 +85,11 @@ int vec_dtype_size(int dtype);
 void copy_strided(long n, int elem_size, void *dst, long dst_stride_bytes, const void *src, long src_stride_bytes);
 
 /* memcpy for what will not be read before the caches have seen much else: it does not bring the destination's lines in
- * first, which is a third of the traffic. Other threads see the data after `fence_copies`. */
-void copy_past_caches(void *dst, const void *src, size_t n);
+ * first, which is a third of the traffic. Other threads see the data after `fence_copies`. As it goes it asks for as many
+ * bytes of `later`, the source of a copy still to come. Only whole lines go past the caches: `fetch_ends` asks for the
+ * lines that a later destination shares with its neighbours, whose stores would wait and hold up all behind them. */
+void copy_past_caches(void *dst, const void *src, size_t n, const void *later);
+void fetch_ends(const void *dst, size_t n);
 void fence_copies(void);
 
 /* n_blocks times four words of Philox 4x32-10. Block i has counter ctr + i (128 bits), key words low then high. */

@@ -100,16 +100,23 @@ void copy_strided(long n, int elem_size, void *dst, long dst_stride_bytes, const
     }
 }
 
+void fetch_ends(const void *dst, size_t n)
+{
+    __builtin_prefetch(dst, 1, 3);
+    __builtin_prefetch((const char *)dst + n, 1, 3);
+}
+
 #if VEC_X86
-void copy_past_caches(void *dst, const void *src, size_t n)
+void copy_past_caches(void *dst, const void *src, size_t n, const void *later)
 {
     char *d = dst;
-    const char *s = src;
+    const char *s = src, *f = later;
     const size_t before = (0 - (uintptr_t)d) & 63, first = before < n ? before : n;
     memcpy(d, s, first); /* only whole lines may go past the caches: parts of one would cost a transfer each */
     d += first, s += first, n -= first;
-    for (; n >= 64; n -= 64, d += 64, s += 64) {
+    for (; n >= 64; n -= 64, d += 64, s += 64, f += 64) {
         __m128i x[4];
+        __builtin_prefetch(f, 0, 3);
         for (int i = 0; i < 4; i++)
             x[i] = _mm_loadu_si128((const __m128i *)s + i);
         for (int i = 0; i < 4; i++)
@@ -123,8 +130,9 @@ void fence_copies(void)
     _mm_sfence();
 }
 #else
-void copy_past_caches(void *dst, const void *src, size_t n)
+void copy_past_caches(void *dst, const void *src, size_t n, const void *later)
 {
+    (void)later;
     memcpy(dst, src, n);
 }
 
