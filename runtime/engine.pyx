@@ -148,7 +148,8 @@ cdef class Engine(StrictWalker):
             best = t
         a = &self.traps[best]
         tile = cell(&self.groups[a.group], 0, a.row)
-        return FloatingPointTrap.of(self.program, int(a.group), int(a.op), int(tile), int(a.replica), int(a.raised))
+        return FloatingPointTrap.of(self.program, int(a.step), int(a.group), int(a.op), int(tile), int(a.replica),
+                                    int(a.raised))
 
     def time_steps(self, feeds):
         """Host seconds of each step on one thread, for profiling the emulator itself; a loop's body is done once.
@@ -164,7 +165,7 @@ cdef class Engine(StrictWalker):
         cdef timespec begin, end
         cdef Place place
         cdef double[::1] seconds = np.zeros(self.n_steps)
-        place.iteration = place.micro = place.met = place.common = 0
+        place.iteration = place.micro = place.met = place.common = place.pc = 0
         place.taken = NULL
         held = self._bind(feeds, 1, {})
         for pc in range(self.n_steps):

@@ -55,11 +55,14 @@ class FloatingPointTrap(IPUError, FloatingPointError):
         self.layer, self.phase, self.op = _parts(label)
 
     @classmethod
-    def of(cls, program: Any, group: int, op: int, tile: int, replica: int, raised: int) -> FloatingPointTrap:
+    def of(
+        cls, program: Any, step: int, group: int, op: int, tile: int, replica: int, raised: int
+    ) -> FloatingPointTrap:
         """The exception for what a vertex has raised.
 
         Args:
             program: whose.
+            step: in which it ran.
             group: the vertex's group.
             op: which operation of the group's body, if it has one.
             tile: the vertex's tile.
@@ -68,7 +71,11 @@ class FloatingPointTrap(IPUError, FloatingPointError):
         """
         header = program.header
         members = header.get("members", {}).get(str(group))
-        label = header["labels"][members[op] if members and op < len(members) else header["group_labels"][group]]
+        label = header["labels"][
+            members[op]
+            if members and op < len(members)
+            else program.labels_of(step)[group - int(program.steps[step, 1])]
+        ]
         layer, phase, name = _parts(label)
         names = [n for n in trap_names(raised) if n in program.header["floating_point"]["traps"]]
         what = " and ".join(_TRAPPED[n] for n in names)

@@ -10,7 +10,8 @@
     cells   [n, 3]   tile, offset, bytes: where a variable lies on each tile that has it
 
 A step is one superstep or a control step. A group is all vertices of one codelet in a superstep, one row each, or a
-set of copies. `header` holds what is not an array: target, feeds, outputs, states, labels. `found` is no part of the
+set of copies. A step may have the groups of an earlier one: both are calls of a function, which is there once; its
+variables have a row and cells for each call. `header` holds what is not an array: target, feeds, outputs, states, labels. `found` is no part of the
 program: what was worked out about it and is worth keeping, by name, such as its memory report.
 
 A program may be for several chips (`header["ipus"]`): tile t of chip c has the number c x tiles + t. Each of its
@@ -20,6 +21,7 @@ replicas (`header["replicas"]`) runs it on chips of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -111,6 +113,25 @@ class Program:
             columns = [self.data[a : a + n] for a, n in self.columns[c0 : c0 + cn].tolist()]
             view = self._views[index] = GroupView(codelet, rows, self.params[p0 : p0 + pn], columns)
         return view
+
+    @property
+    def again(self) -> NDArray[np.bool_]:
+        """Which steps have the groups of an earlier step."""
+        before = np.maximum.accumulate(np.append(0, self.steps[:, 2]))[:-1]
+        found: NDArray[np.bool_] = (self.steps[:, 1] < before) & (self.steps[:, 1] < self.steps[:, 2])
+        return found
+
+    def labels_of(self, step: int) -> list[int]:
+        """The label of each of a step's groups: one that has those of an earlier step gives them its own."""
+        _, first, last, label = self.steps[step].tolist()
+        if step in self._called:
+            return [label] * (last - first)
+        labels: list[int] = self.header["group_labels"][first:last]
+        return labels
+
+    @cached_property
+    def _called(self) -> frozenset[int]:
+        return frozenset(np.flatnonzero(self.again).tolist())
 
     @property
     def ipus(self) -> int:

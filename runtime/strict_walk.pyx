@@ -54,6 +54,7 @@ cdef class StrictWalker(Walker):
         watch = self.watches[replica]
         while pc < self.n_steps:
             step = &self.steps[pc]
+            place.pc = pc
             order[0] += 1
             if step.kind == REPEAT:
                 place.loop, place.iteration = pc, 0

@@ -22,7 +22,7 @@ cdef struct Place:
 cdef struct Trap:
     # The first group of a thread that raised something.
     long order              # the how manieth step of the walk, -1: none
-    long group, replica, row
+    long step, group, replica, row
     int op                  # of a map's body
     uint32_t raised
 
@@ -38,7 +38,7 @@ cdef class Walker(Device):
     cdef void walk(self, int first, int last, long repeat, int *failed, long *taken) noexcept nogil
     cdef bint stopped(self, long order) noexcept nogil
     cdef void prepare_rows(self, long g, Place *place, long replica, Scratch *s) noexcept nogil
-    cdef void noted(self, long g, long replica, long lo, long order, int thread) noexcept nogil
+    cdef void noted(self, long step, long g, long replica, long lo, long order, int thread) noexcept nogil
     cdef void collect(self, Step *step, Place *places, int first, int last, long order) noexcept nogil
     cdef void advance(self, Step *step, Place *place) noexcept nogil
     cdef bint walk_one(self, Place *place, long replica, int first, int last, long repeat, int *failed,

@@ -86,11 +86,11 @@ cdef class Walker(Device):
         if rounding != COMMON and not self.alike:
             s.stream = mixed(s.stream, replica + 1)
 
-    cdef void noted(self, long g, long replica, long lo, long order, int thread) noexcept nogil:
+    cdef void noted(self, long step, long g, long replica, long lo, long order, int thread) noexcept nogil:
         """Remember a thread's first trap, and the first of all."""
         cdef Trap *trap = &self.traps[thread]
         if trap.order < 0:
-            trap.order, trap.group, trap.replica, trap.row = order, g, replica, lo
+            trap.order, trap.step, trap.group, trap.replica, trap.row = order, step, g, replica, lo
             trap.raised, trap.op = self.scratches[thread].fp.raised, self.scratches[thread].op
             note_first(&self.trapped, order)
 
@@ -110,7 +110,7 @@ cdef class Walker(Device):
                     run_collective(&self.groups[g], row, row + many, self.arena, self.stride, self.replica_bytes,
                                    self.replicas, s)
                     if s.fp.raised & self.fp_mode & TRAP_ALL:
-                        self.noted(g, 0, row, order, first)
+                        self.noted(places[0].pc, g, 0, row, order, first)
                         break
                     row += many
         for r in range(self.replicas):
@@ -133,6 +133,7 @@ cdef class Walker(Device):
         while pc < self.n_steps:
             step = &self.steps[pc]
             kind = step.kind
+            place.pc = pc
             order[0] += 1
             if kind == REPEAT:
                 place.loop, place.iteration = pc, 0
@@ -262,7 +263,7 @@ cdef class Walker(Device):
             for index in range(lo, hi):
                 (<codelet_fn>FUNCTIONS[g.codelet])(g, index, index + 1, arena, self.stride, s)
                 if s.fp.raised & self.fp_mode & TRAP_ALL:
-                    self.noted(number, replica, index, order, thread)
+                    self.noted(place.pc, number, replica, index, order, thread)
                     return
         elif kind == EXCHANGE:
             run_copy(g, lo, hi, arena, self.stride, arena, self.stride)

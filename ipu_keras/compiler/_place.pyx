@@ -1,7 +1,8 @@
 """First-fit placement of variables in a tile's memory: the inner loop of `memory`.
 
-A variable only competes with those that live at the same time. Most live for a few steps, so they are kept by time, in
-the order of their places: a short-lived variable looks at those of its own stretch of the program, from the lowest up.
+A variable only competes with those that live at the same time; a function's live once in each of its calls. Most live
+for a few steps, so they are kept by time, in the order of their places: a short-lived variable looks at those of its
+own stretch of the program, from the lowest up.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -82,69 +83,83 @@ cdef int64_t lowest(const Stretch *one, const Stretch *other, const Placed *plac
     return cursor
 
 
-cdef int place_all(const int64_t[::1] sizes, const int32_t[::1] first, const int32_t[::1] last, int64_t guard,
-                   int64_t[::1] out, Placed *placed, Stretch *stretches, int64_t *end) noexcept nogil:
+cdef int place_all(const int64_t[::1] sizes, const int64_t[::1] ends, const int32_t[::1] first,
+                   const int32_t[::1] last, int64_t guard, int64_t[::1] out, Placed *placed, Stretch *stretches,
+                   int64_t *end) noexcept nogil:
     """See `first_fit`. Returns -1 without memory."""
-    cdef Py_ssize_t n = sizes.shape[0], i, count = 0, s
+    cdef Py_ssize_t n = sizes.shape[0], i, k, count = 0, s, begin = 0
     cdef int32_t steps = 0, width, low, high
-    cdef int64_t size, base = 0
+    cdef int64_t size, base = 0, before
     cdef Stretch *everything = &stretches[STRETCHES + 1]
     cdef Stretch *nothing = &stretches[STRETCHES + 2]
-    for i in range(n):
-        steps = max(steps, last[i] + 1)
+    for k in range(first.shape[0]):
+        steps = max(steps, last[k] + 1)
     width = steps // STRETCHES + 1
     end[0] = 0
     for i in range(n):
+        begin = ends[i - 1] if i else 0
         if sizes[i] == 0:
             continue
         size = sizes[i] + guard
-        if first[i] == 0 and last[i] == steps - 1 and count == 0:
+        if first[begin] == 0 and last[begin] == steps - 1 and count == 0:
             # What lives always comes first, without gaps: nothing else can lie there.
             out[i], base = base, base + size
             end[0] = base
             continue
-        low, high = first[i] // width, last[i] // width
-        if high - low > 1:
-            out[i] = lowest(everything, nothing, placed, first[i], last[i], size, base)
-        else:
-            out[i] = lowest(&stretches[low], &stretches[high] if high > low else nothing, placed, first[i], last[i],
-                            size, base)
-        placed[count].offset, placed[count].end = out[i], out[i] + size
-        placed[count].first, placed[count].last = first[i], last[i]
-        if keep(everything, placed, <int32_t>count) < 0:
-            return -1
-        for s in range(low, high + 1):
-            if keep(&stretches[s], placed, <int32_t>count) < 0:
+        # The lowest place for one life may be taken in another: from there on it looks again.
+        out[i], before = base, -1
+        while out[i] != before:
+            before = out[i]
+            for k in range(begin, ends[i]):
+                low, high = first[k] // width, last[k] // width
+                if high - low > 1:
+                    out[i] = lowest(everything, nothing, placed, first[k], last[k], size, out[i])
+                else:
+                    out[i] = lowest(&stretches[low], &stretches[high] if high > low else nothing, placed, first[k],
+                                    last[k], size, out[i])
+            if ends[i] == begin + 1:
+                break
+        for k in range(begin, ends[i]):
+            placed[count].offset, placed[count].end = out[i], out[i] + size
+            placed[count].first, placed[count].last = first[k], last[k]
+            if keep(everything, placed, <int32_t>count) < 0:
                 return -1
-        count += 1
+            for s in range(first[k] // width, last[k] // width + 1):
+                if keep(&stretches[s], placed, <int32_t>count) < 0:
+                    return -1
+            count += 1
         end[0] = max(end[0], out[i] + size)
     return 0
 
 
-def first_fit(const int64_t[::1] sizes, const int32_t[::1] first, const int32_t[::1] last, int64_t guard):
-    """Offsets of one tile's variables, in the order given, each at the lowest place free during its life.
+def first_fit(const int64_t[::1] sizes, const int64_t[::1] ends, const int32_t[::1] first,
+              const int32_t[::1] last, int64_t guard):
+    """Offsets of one tile's variables, in the order given, each at the lowest place free during its lives.
 
     Args:
         sizes: bytes.
-        first: first step at which each is live.
+        ends: number of lives of all variables up to each: those of variable i are from ends[i - 1] to ends[i].
+        first: first step of each life.
         last: last step.
         guard: bytes left free behind each.
 
     Returns:
         (offsets, end): int64 offsets, and the bytes that the whole needs.
     """
-    cdef Py_ssize_t n = sizes.shape[0], s
+    cdef Py_ssize_t n = sizes.shape[0], lives = first.shape[0], s
     cdef Stretch stretches[STRETCHES + 3]
     cdef int64_t end = 0
     cdef int failed = -1
+    if len(ends) != n or len(last) != lives or (n and ends[n - 1] != lives):
+        raise ValueError(f"{lives} lives of {n} variables do not belong together")
     offsets = np.zeros(n, np.int64)
     cdef int64_t[::1] out = offsets
-    cdef Placed *placed = <Placed *>malloc((n + 1) * sizeof(Placed))
+    cdef Placed *placed = <Placed *>malloc((lives + 1) * sizeof(Placed))
     for s in range(STRETCHES + 3):
         stretches[s].items, stretches[s].count, stretches[s].room = NULL, 0, 0
     if placed != NULL:
         with nogil:
-            failed = place_all(sizes, first, last, guard, out, placed, stretches, &end)
+            failed = place_all(sizes, ends, first, last, guard, out, placed, stretches, &end)
     for s in range(STRETCHES + 3):
         free(stretches[s].items)
     free(placed)

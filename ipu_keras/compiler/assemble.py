@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.compiler.lower.parts import Mark, Offset, RawGroup, Var
+from ipu_keras.compiler.lower.parts import Mark, Offset, RawGroup, RawStep, Var
 from ipu_keras.errors import PlanError, UnsupportedError
 from ipu_runtime.codelets import registry
 from ipu_runtime.errors import ExecutableFormatError
@@ -31,6 +31,8 @@ class Assembler:
         self.data: list[np.ndarray] = []
         self.length = 0
         self.shared: dict[bytes, tuple[int, int]] = {}
+        self.functions: dict[int, tuple[int, int]] = {}
+        self.group_labels: list[int] = []
 
     def group(self, raw: RawGroup) -> int:
         """Add a group; returns its number."""
@@ -72,12 +74,20 @@ class Assembler:
             self.length += len(packed)
         return self.shared[key]
 
-    def step(self, kind: int, groups: list[RawGroup], label: int) -> None:
-        """Add a step with its groups."""
-        first = len(self.groups)
-        for raw in groups:
-            self.group(raw)
-        self.steps.append((kind, first, len(self.groups), label))
+    def step(self, parts: list[RawStep]) -> None:
+        """Add a superstep with its groups; one of a function has those of the first call."""
+        one = parts[0]
+        found = self.functions.get(id(one.groups)) if one.shared else None
+        if found is None:
+            first = len(self.groups)
+            for part in parts:
+                for raw in part.groups:
+                    self.group(raw)
+                    self.group_labels.append(part.label)
+            found = first, len(self.groups)
+        if one.shared:
+            self.functions[id(one.groups)] = found
+        self.steps.append((one.kind, *found, one.label))
 
     def program(self, header: dict[str, Any], blob: np.ndarray, placed: list[Var]) -> Program:
         """The finished program; `header["used_bytes"]` is set."""
@@ -87,11 +97,13 @@ class Assembler:
         for var in placed:
             assert var.offsets is not None
             n, offsets = len(var.tiles), var.offsets[var.tiles]
-            variables.append((CATEGORIES.index(var.category), var.first, var.last, at, n, var.label))
-            at += n
             used = max(used, int((offsets + var.sizes).max(initial=0)))
             numbers = var.tiles + var.chip * self.tiles
-            cells.append(np.stack([numbers, offsets, var.sizes], 1).astype(np.int32))  # millions in a large program
+            own = np.stack([numbers, offsets, var.sizes], 1).astype(np.int32)  # millions in a large program
+            for first, last, label in var.lives or [(var.first, var.last, var.label)]:
+                variables.append((CATEGORIES.index(var.category), first, last, at, n, label))
+                cells.append(own)
+                at += n
         header["used_bytes"] = used
         program = Program(
             header,

@@ -27,7 +27,7 @@ from ipu_keras.compiler.rounding import mark_common
 from ipu_keras.errors import GraphError, UnsupportedError
 from ipu_keras.graph.hlo_proto import import_module
 from ipu_keras.graph.ir import Graph
-from ipu_keras.profile.memory import MemoryReport, memory_report
+from ipu_keras.profile.memory import MemoryReport, always_live_by_tile, memory_report
 from ipu_keras.target import Target, resolve
 from ipu_runtime.program import Program
 
@@ -121,17 +121,30 @@ def _program(
     graph: Graph, chip: Target, opts: dict[str, Any], states: dict[int, int | None], names: Names, name: str,
     wide: dict[int, str], spec: Parallel,
 ) -> tuple[Program, MemoryReport]:  # fmt: skip
-    """Lower; once more with less exchange code if the program does not fit the tiles."""
-    wish = opts["internal_exchange"]
-    for effort in ("balanced", "memory") if wish == "balanced" else (wish,):
+    """Lower; if the program does not fit the tiles once more with equal products outlined, then with less exchange code.
+
+    Of programs none of which fits it is the one that needs the least.
+    """
+    wish, made = opts["internal_exchange"], []
+    efforts = [(wish, False), (wish, True)] if opts["outline"] else [(wish, False)]
+    if wish == "balanced":
+        efforts.append(("memory", opts["outline"]))
+    for effort, outline in efforts:
+        if made and not (_data_fits(*made[-1]) if effort == wish else _code_is_too_much(made[-1][1])):
+            break
         price = FRAGMENT_PRICES[effort]
         made_for = chip if price is None else dataclasses.replace(chip, fragment_price=price)
         entry = ParallelEntry if spec.in_parts else Entry
-        program = entry(graph, made_for, opts, states, names, name, wide, spec).program()
-        report = memory_report(program)
-        if report.fits or not _code_is_too_much(report):
+        program = entry(graph, made_for, opts | {"outline": outline}, states, names, name, wide, spec).program()
+        made.append((program, memory_report(program)))
+        if made[-1][1].fits:
             break
-    return program, report
+    return min(made, key=lambda each: (not each[1].fits, each[1].max_tile_bytes))
+
+
+def _data_fits(program: Program, report: MemoryReport) -> bool:
+    """Whether what lives always has room: then a program that does not fit may, with less code and fewer operands."""
+    return int(always_live_by_tile(program).max(initial=0)) <= report.limit
 
 
 def _code_is_too_much(report: MemoryReport) -> bool:

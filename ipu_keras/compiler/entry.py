@@ -10,6 +10,7 @@ from ipu_keras.compiler.assemble import Assembler
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
 from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.outline import repeated
 from ipu_keras.compiler.lower.parts import Located, RawStep, host_rows
 from ipu_keras.compiler.lower.queue import counts, made_up
 from ipu_keras.compiler.lower.scope import Scope, write_back
@@ -59,6 +60,9 @@ class Entry:
         self.remote: dict[int, int] = {}  # state in streaming memory -> host slot
         self.synthetic: dict[str, list[dict[str, Any]]] = {"feeds": [], "outputs": []}  # made up, not streamed
         self.ctx.queue_counts = counts(graph)
+        if options["outline"]:
+            # A stage that is worked out again has each of its products twice.
+            self.ctx.repeated = repeated(graph.nodes, 1 if self.spec.recompute else 2)
 
     def program(self) -> Program:
         """Lower everything and assemble the program."""
@@ -185,8 +189,7 @@ class Entry:
         placement = place(used, self.target.tiles * self.ipus, self.guard, self.ipus)
         asm = Assembler(self.target.tiles)
         for parts in sequence:
-            asm.step(parts[0].kind, [g for part in parts for g in part.groups], parts[0].label)
-        group_labels = [part.label for parts in sequence for part in parts for _ in part.groups]
+            asm.step(parts)
         header = {
             "name": self.name or graph.name,
             "target": self.target.to_dict(),
@@ -198,7 +201,7 @@ class Entry:
             "loops": [[lo, hi, trips] for lo, hi, trips in loops[1:]],
             "choices": choices,
             "labels": list(ctx.labels),
-            "group_labels": group_labels,
+            "group_labels": asm.group_labels,
             "plans": ctx.plans,
             "products": ctx.products,
             "ipus": self.ipus,

@@ -1,7 +1,8 @@
 """Where every byte goes: lifetimes over the supersteps, a place on each tile, and the check against the chip.
 
 Variables that live always (weights, states, constants) come first, then the others from the largest down, each at the
-lowest place that is free during its life. Tiles whose variables have equal sizes and lives share one placement.
+lowest place that is free during its life, or during all of them: a function's variables live in each of its calls.
+Tiles whose variables have equal sizes and lives share one placement.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def loops_of(sequence: list[list[RawStep]]) -> tuple[list[tuple[int, int, int | 
 
 
 def lifetimes(sequence: list[list[RawStep]], loops: list[tuple[int, int]], vars_: list[Var]) -> list[Var]:
-    """Set each variable's first and last live step; returns those that are used.
+    """Set each variable's first and last live step, and its lives; returns those that are used.
 
     Args:
         sequence: all steps.
@@ -59,12 +60,19 @@ def lifetimes(sequence: list[list[RawStep]], loops: list[tuple[int, int]], vars_
     """
     for var in vars_:
         var.first = var.last = -1
+    calls: dict[Var, dict[int, tuple[int, int, int]]] = {}
     for number, step in enumerate(sequence):
         for part in step:
             for var in [*part.reads, *part.writes]:
                 if var.first < 0:
                     var.first = number
                 var.last = number
+                if var.lives is not None:
+                    of_call = calls.setdefault(var, {})
+                    first, _, label = of_call.get(part.call, (number, number, part.label))
+                    of_call[part.call] = first, number, label
+    for var, of_call in calls.items():
+        var.lives = sorted(of_call.values())
     used = []
     slots = [(i, step[0].loop) for i, step in enumerate(sequence) if step[0].kind == FOR]
     turning = next(((i, loop[0].step) for i, loop in slots if loop is not None), (0, 0))
@@ -101,8 +109,10 @@ def place(used: list[Var], tiles: int, guard: int, ipus: int = 1) -> Placement:
     all_sizes = np.concatenate([v.sizes for v in order]) if order else np.zeros(0, np.int64)
     by_tile = np.argsort(all_tiles, kind="stable")
     edges = np.searchsorted(all_tiles[by_tile], np.arange(tiles + 1))
-    first = np.array([v.first for v in order], np.int32)
-    last = np.array([v.last for v in order], np.int32)
+    lives = [v.lives or [(v.first, v.last, v.label)] for v in order]
+    ends_of = np.cumsum([len(each) for each in lives])
+    first = np.array([life[0] for each in lives for life in each], np.int32)
+    last = np.array([life[1] for each in lives for life in each], np.int32)
     offsets = np.zeros(len(owner), np.int64)
     ends = np.zeros(tiles, np.int64)
     # Tiles with variables of equal sizes and lives are alike: one of each kind is placed, on all cores. A large
@@ -116,7 +126,10 @@ def place(used: list[Var], tiles: int, guard: int, ipus: int = 1) -> Placement:
 
     def one(alike: list[Ints]) -> tuple[Ints, int]:
         owners, sizes = owner[alike[0]], all_sizes[alike[0]]
-        found: tuple[Ints, int] = first_fit(sizes, first[owners], last[owners], guard)
+        many = np.array([len(lives[v]) for v in owners], np.int64)
+        ends = np.cumsum(many)
+        at = np.repeat(ends_of[owners] - ends, many) + np.arange(many.sum())
+        found: tuple[Ints, int] = first_fit(sizes, ends, first[at], last[at], guard)
         return found
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

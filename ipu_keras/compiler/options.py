@@ -26,7 +26,11 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "internal_exchange": (
         "balanced",
         'what exchanges are made for: "cycles", "memory" (fewer fragments, less code), or "balanced", which becomes '
-        '"memory" for a program that does not fit',
+        '"memory" for a program that does not fit, if outlining is not enough',
+    ),
+    "outline": (
+        True,
+        "whether equal products of a program that does not fit become one function: less code, more copies",
     ),
     "stochastic_rounding": (
         "off",

@@ -1,7 +1,8 @@
 """Joins independent steps of one kind into supersteps: fewer syncs, on the chip and in the emulation.
 
 Steps are taken in program order. Each round looks at the first step that can run and takes with it every other step of
-its kind that can run too and stands not far behind: far-ahead steps would only fill the tiles' memory early.
+its kind that can run too and stands not far behind: far-ahead steps would only fill the tiles' memory early. A
+function's steps stay alone: each of its calls has the same.
 """
 
 from __future__ import annotations
@@ -68,9 +69,11 @@ def supersteps(steps: list[RawStep], window: int = WINDOW) -> list[list[RawStep]
         kind = steps[first].kind
         taken: list[int] = []
         left: list[int] = []
-        while ready and ready[0] <= first + window:
+        if steps[first].shared:
+            taken.append(heapq.heappop(ready))
+        while ready and ready[0] <= first + window and not steps[first].shared:
             i = heapq.heappop(ready)
-            (taken if steps[i].kind == kind else left).append(i)
+            (taken if steps[i].kind == kind and not steps[i].shared else left).append(i)
         for i in left:
             heapq.heappush(ready, i)
         out.append([steps[i] for i in taken])

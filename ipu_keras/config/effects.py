@@ -69,6 +69,8 @@ def meaning_of(config: IPUConfig) -> Meaning:
         **_products(config, ineffective, notes),
         **_floating_point(config, ineffective),
     }
+    if not config._read("optimizations.enable_graph_outlining"):
+        options["outline"] = False
     return Meaning(target, options, ineffective, notes, checks.ipus(config))
 
 

@@ -84,12 +84,11 @@ def to_dict(profile: Profile) -> dict[str, Any]:
 
 def _steps(profile: Profile) -> list[dict[str, Any]]:
     program, out = profile.program, []
-    of_group = program.header["group_labels"]
     labels = [parts_of(label) for label in program.header["labels"]]
-    for number, (step, (_, first, _, label)) in enumerate(zip(profile.steps, program.steps.tolist(), strict=True)):
+    for number, (step, (*_, label)) in enumerate(zip(profile.steps, program.steps.tolist(), strict=True)):
         # Steps that were joined have a label each: the dearest one names the whole.
         if step.by_group:
-            label = of_group[first + int(np.argmax(step.by_group))]
+            label = program.labels_of(number)[int(np.argmax(step.by_group))]
         layer, phase, op = labels[label]
         out.append(
             {

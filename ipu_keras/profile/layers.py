@@ -23,7 +23,7 @@ class LayerCost:
         utilisation: flops over what the chip's AMPs could do in the layer's cycles. Beside a longer layer in the same
             step its own fullest tile counts, so it is never above 1.
         memory: category -> bytes of its variables over all tiles, whether they live at once or not.
-        vertices: how many it has in the program.
+        vertices: how many it has in the program; those of a function belong to its first call's layer.
         exchange_bytes: bytes that its copies bring from tile to tile.
     """
 
@@ -48,16 +48,17 @@ def layer_costs(program: Program, steps: list[StepCycles], times: list[int], wor
         work: operations of each group.
     """
     places = [parts_of(label)[:2] for label in program.header["labels"]]
-    of_group = program.header["group_labels"]
     tiles = program.tile_count
     found: dict[str, LayerCost] = {}
     peak: dict[str, float] = {}
     room: dict[str, float] = {}
-    for (kind, first, last, _), step, n in zip(program.steps.tolist(), steps, times, strict=True):
+    again = program.again.tolist()
+    for number, ((kind, first, last, _), step, n) in enumerate(zip(program.steps.tolist(), steps, times, strict=True)):
+        labels = program.labels_of(number)
         for k, i in enumerate(range(first, last) if step.by_group else ()):
-            layer, phase = places[of_group[i]]
+            layer, phase = places[labels[k]]
             cost = found.setdefault(layer, LayerCost(layer))
-            cost.vertices += int(program.groups[i, 1]) if kind == COMPUTE else 0
+            cost.vertices += int(program.groups[i, 1]) if kind == COMPUTE and not again[number] else 0
             if not n:
                 continue
             cycles = n * step.by_group[k]

@@ -109,7 +109,7 @@ def fixed_bytes(program: Program, groups: Groups | None = None) -> dict[str, Int
     groups, tiles = groups or Groups(program), program.tile_count
     out = {c: np.zeros(tiles, np.int64) for c in CATEGORIES[5:]}
     uses: dict[int, Ints] = {}
-    for kind, first, last, _ in program.steps.tolist():
+    for kind, first, last, _ in program.steps[~program.again].tolist():
         for i in range(first, last):
             if kind in (COMPUTE, COLLECTIVE):
                 g = program.group(i)
@@ -130,11 +130,15 @@ def fixed_bytes(program: Program, groups: Groups | None = None) -> dict[str, Int
 
 def steps_of_chips(program: Program) -> Ints:
     """How many steps each chip has in its control code: those that its tiles take part in, and the loops."""
+    again = program.again
+    # A function's steps are its own, a call is one more.
+    inside = again & np.append(False, again[:-1] & (program.steps[1:, 1] == program.steps[:-1, 2]))
+    steps = program.steps[~inside]
     if program.ipus == 1:
-        return np.array([len(program.steps)], np.int64)
+        return np.array([len(steps)], np.int64)
     per_chip = program.tile_count // program.ipus
     found = np.zeros(program.ipus, np.int64)
-    for kind, first, last, _ in program.steps.tolist():
+    for kind, first, last, _ in steps.tolist():
         chips: set[int] = set()
         if kind in TIMED:
             for i in range(first, last):
@@ -201,6 +205,13 @@ def variable_bytes(program: Program) -> Ints:
 def always_live(program: Program) -> NDArray[np.bool_]:
     """Which variables live through the whole program."""
     return (program.variables[:, 1] == 0) & (program.variables[:, 2] >= len(program.steps) - 1)
+
+
+def always_live_by_tile(program: Program) -> Ints:
+    """Bytes on each tile of what lives through the whole program."""
+    always = np.repeat(always_live(program), program.variables[:, 4])
+    found = np.bincount(program.cells[always, 0], program.cells[always, 2], program.tile_count)
+    return found.astype(np.int64)
 
 
 def owners(program: Program, at: NDArray[Any]) -> Ints:

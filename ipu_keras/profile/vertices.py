@@ -43,13 +43,15 @@ def vertex_types(program: Program, steps: list[StepCycles], times: list[int]) ->
     """
     found: dict[int, VertexType] = {}
     uses: dict[int, NDArray[np.bool_]] = {}
-    for (kind, first, last, _), step, n in zip(program.steps.tolist(), steps, times, strict=True):
+    rows = zip(program.steps.tolist(), steps, times, program.again.tolist(), strict=True)
+    for (kind, first, last, _), step, n, again in rows:
         for k, i in enumerate(range(first, last) if kind == COMPUTE else ()):
             g = program.group(i)
             model = registry.MODELS[g.codelet]
             one = found.setdefault(g.codelet, VertexType(model.name, model.source))
-            one.vertices += g.rows
-            one.state_bytes += int(np.broadcast_to(model.state_bytes(g), g.rows).sum())
+            if not again:
+                one.vertices += g.rows
+                one.state_bytes += int(np.broadcast_to(model.state_bytes(g), g.rows).sum())
             one.cycles += n * step.by_group[k] * step.compute / step.total if step.total else 0.0
             uses.setdefault(g.codelet, np.zeros(program.tile_count, bool))[g.tiles] = True
     for codelet, tiles in uses.items():
@@ -61,7 +63,9 @@ def counts(program: Program) -> dict[str, int]:
     """How many variables, vertices, compute sets, exchanges, host streams and steps a program has."""
     kinds = program.steps[:, 0]
     vertices = sum(
-        int(program.groups[first:last, 1].sum()) for kind, first, last, _ in program.steps.tolist() if kind == COMPUTE
+        int(program.groups[first:last, 1].sum())
+        for kind, first, last, _ in program.steps[~program.again].tolist()
+        if kind == COMPUTE
     )
     return {
         "variables": len(program.variables),

@@ -8,7 +8,9 @@ from ipu_runtime.codelets import registry
 from ipu_runtime.program import (
     BRANCH,
     COLLECTIVE,
+    COMPUTE,
     END,
+    EXCHANGE,
     FOR,
     JUMP,
     LABEL,
@@ -37,15 +39,21 @@ def check_steps(program: Program, host: dict[int, int]) -> dict[int, tuple[int, 
     inputs |= {q["slot"] for q in program.header.get("queues", []) if q["mode"] == "in"}
     remote = {s["remote"] for s in program.header["states"] if "remote" in s}
     remote |= {s["slot"] for s in program.header.get("stashes", [])}
+    functions: dict[int, tuple[int, int]] = {}
     depth, turning, at = 0, -1, 0
     kinds_of = program.steps[:, 0]
     # Before, in or behind which loop over iterations or slots.
     side = np.cumsum(np.isin(kinds_of, (REPEAT, END, FOR, NEXT)))
     for number, (kind, first, last, label) in enumerate(program.steps.tolist()):
         need(0 <= kind <= COLLECTIVE, f"a step has kind {kind}")
-        need(first == at and first <= last <= len(program.groups), "a step's groups are out of order")
+        need(first <= last <= len(program.groups), "a step's groups are out of order")
+        if first < at and kind in (COMPUTE, EXCHANGE):
+            need(functions.get(first) == (kind, last), "a step's groups are some of an earlier step's")
+        else:
+            need(first == at, "a step's groups are out of order")
+            functions[first] = kind, last
+            at = last
         need(0 <= label < max(1, len(program.header["labels"])), "a step's label")
-        at = last
         if kind == REPEAT:
             depth += 1
         elif kind == END:

@@ -34,7 +34,7 @@ def test_against_the_plain_algorithm(steps):
         always = int(rng.integers(0, n + 1))
         first[:always], last[:always] = 0, steps - 1
         sizes, guard = 8 * rng.integers(0, 20, n), int(rng.choice([0, 8]))
-        offsets, end = first_fit(sizes, first.astype(np.int32), last.astype(np.int32), guard)
+        offsets, end = first_fit(sizes, np.arange(1, n + 1), first.astype(np.int32), last.astype(np.int32), guard)
         expected, top = plain(sizes.tolist(), first.tolist(), last.tolist(), guard)
         assert (offsets[sizes > 0] == np.array(expected, np.int64)[sizes > 0]).all(), turn
         assert end == top

@@ -49,6 +49,8 @@ class Context:
         label_of: gives the label (layer, phase, op) of a node.
         chip: on which chip new variables lie. Tiles are numbered from 0 on each; only the assembler numbers them all.
         rounding: of the fp16 results of new vertices (`compiler.rounding`).
+        repeated: kinds of products that become functions (`lower.outline`); `functions`: those there are; `calls` of
+            them so far.
     """
 
     target: Target
@@ -77,6 +79,9 @@ class Context:
     queue_counts: dict[str, int | None] = field(default_factory=dict)
     chosen: dict[Any, tuple[int, int]] = field(default_factory=dict)
     sparse_plans: dict[int, Any] = field(default_factory=dict)
+    repeated: set[Any] = field(default_factory=set)
+    functions: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    calls: int = 0
     _gather: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     _routes: dict[tuple[Any, ...], list[tuple[Rows, Layout]]] = field(default_factory=dict)
 

@@ -23,6 +23,8 @@ class Var:
         chip: whose tiles.
         pinned: it lives always.
         carried: it lives from one turn of the loop over slots to the next.
+        lives: of a function's variable, which lives anew in each call: first step, last step and label of each, once
+            all steps are in order. None: it lives once, from `first` to `last`.
     """
 
     __slots__ = (
@@ -33,6 +35,7 @@ class Var:
         "index",
         "label",
         "last",
+        "lives",
         "offsets",
         "pinned",
         "sizes",
@@ -47,6 +50,7 @@ class Var:
         self.index = -1
         self.offsets: Ints | None = None  # by tile number, after allocation
         self.first, self.last = -1, -1
+        self.lives: list[tuple[int, int, int]] | None = None
 
 
 class Offset(NamedTuple):
@@ -87,6 +91,8 @@ class RawStep:
         mark: of a label, or of a step that the program needs the number of.
         loop: of a loop's first step: the mark of its end, and how often it runs (None: not known).
         choice: of the label between a conditional's two sides: the mark of the end.
+        call: the number of the call of a function that it belongs to.
+        shared: a function's own step: other steps may have its groups.
     """
 
     kind: int
@@ -97,6 +103,8 @@ class RawStep:
     mark: Mark | None = None
     loop: tuple[Mark, int | None] | None = None
     choice: Mark | None = None
+    call: int = 0
+    shared: bool = False
 
 
 class Located(NamedTuple):

@@ -1,0 +1,142 @@
+"""Products that a program has several times are code once: a function, called with its operands in one place.
+
+A product's exchanges are most of a program's code, and equal layers have equal ones. The function's variables hold the
+operands and the result of one call after the other: each call copies its operands there, runs the same groups of
+vertices and copies, and takes the result away. That is more cycles and less memory, as in the vendor's compiler
+(`optimizations.enable_graph_outlining`).
+
+In the program a call is a run of steps that have the groups of the first call's steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ipu_keras.compiler.layout import Layout
+from ipu_keras.compiler.lower.context import NOWHERE, Context
+from ipu_keras.compiler.lower.parts import Located, RawStep
+from ipu_keras.graph.ir import Node, Value
+
+OUTLINED = ("dot", "convolution")
+"""Opcodes of what can be a function."""
+
+TOLD = ("available_memory_proportion", "matmul_partials", "convolution_partials")
+"""Options that a stage can have of its own."""
+
+
+@dataclass
+class Function:
+    """A product's steps on variables of its own.
+
+    Attributes:
+        operands: where a call puts each operand, equal ones once.
+        result: where it leaves the result.
+        steps: what it does; every call has these groups.
+        products: the plans that were chosen, by number.
+    """
+
+    operands: list[Located]
+    result: Located
+    steps: list[RawStep]
+    products: list[int]
+
+
+def repeated(nodes: Iterable[Node], least: int = 2) -> set[Any]:
+    """What kinds of products there are several of.
+
+    Args:
+        nodes: of a program.
+        least: so many of a kind.
+    """
+    kinds = Counter(kind for node in nodes if (kind := kind_of(node)) is not None)
+    return {kind for kind, n in kinds.items() if n >= least}
+
+
+def kind_of(node: Node) -> Any:
+    """Equal for nodes that do the same to arrays of the same shapes and dtypes; None for what cannot be a function."""
+    if node.op not in OUTLINED or len(node.inputs) != 2 or not _plain(node.attrs):
+        return None
+    types = tuple((v.shape, v.dtype) for v in (*node.inputs, *node.results))
+    return node.op, types, node.inputs[0] is node.inputs[1], repr(sorted(node.attrs.items()))
+
+
+def _plain(value: Any) -> bool:
+    """Whether the value's `repr` says all of it."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _plain(each) for key, each in value.items())
+    if isinstance(value, (tuple, list)):
+        return all(map(_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def call(ctx: Context, node: Node, lower: Callable[[Context, Node], None]) -> None:
+    """Lower a product as a call of its function, which is made at the first.
+
+    Args:
+        ctx: where to.
+        node: the product.
+        lower: lowers one by its operation's rule.
+    """
+    wanted = ctx.scope.wanted(node.out)
+    homes = [ctx.find(value) for value in node.inputs]
+    key = (
+        kind_of(node),
+        tuple(home.layout.form if home is not None else None for home in homes),
+        wanted.key if wanted is not None else None,
+        ctx.chip,
+        ctx.rounding,
+        tuple(ctx.options[name] for name in TOLD),
+    )
+    function = ctx.functions.get(key)
+    if function is None:
+        function = ctx.functions[key] = _function(ctx, node, wanted, lower)
+    ctx.calls += 1
+    before = len(ctx.steps)
+    for value, to in zip(dict.fromkeys(node.inputs), function.operands, strict=True):
+        here = ctx.place(value, to.layout)
+        ctx.move(here, to.layout, value.itemsize, into=to.var)
+    ctx.steps += [replace(step, label=ctx.label) for step in function.steps]
+    layout = function.result.layout
+    ctx.located[node.out] = ctx.move(
+        function.result, layout, node.out.itemsize, into=ctx.var(layout, node.out.itemsize)
+    )
+    for step in ctx.steps[before:]:
+        step.call = ctx.calls
+    ctx.products += [[ctx.label, number] for number in function.products]
+
+
+def _function(
+    ctx: Context, node: Node, wanted: Layout | None, lower: Callable[[Context, Node], None]
+) -> Function:  # fmt: skip
+    """Lower a product on variables that lie as its operands do; one without a home gets it as the product wants it."""
+    first_var, first_product = len(ctx.vars), len(ctx.products)
+    stands: dict[Value, Value] = {}
+    for value in node.inputs:
+        if value not in stands:
+            stands[value] = stand = Node("parameter", [], [(value.shape, value.dtype)]).out
+            here = ctx.find(value)
+            if here is None:
+                ctx.lazy[stand] = lambda layout, size=value.itemsize: Located(ctx.var(layout, size), layout)  # type: ignore[misc]
+            else:
+                ctx.located[stand] = Located(ctx.var(here.layout, value.itemsize), here.layout)
+    types = [(node.out.shape, node.out.dtype)]
+    twin = Node(node.op, [stands[v] for v in node.inputs], types, node.attrs, node.where, node.name)
+    if wanted is not None:
+        goal = Node("parameter", [], types).out
+        ctx.located[goal], ctx.hints[twin.out] = Located(NOWHERE, wanted), goal
+    steps: list[RawStep] = []
+    with ctx.into(steps):
+        lower(ctx, twin)
+    operands = [ctx.place(stand) for stand in stands.values()]
+    result = ctx.located[twin.out]
+    for var in ctx.vars[first_var:]:
+        if not var.pinned:
+            var.lives = []
+    for step in steps:
+        step.shared = True
+    numbers = [number for _, number in ctx.products[first_product:]]
+    del ctx.products[first_product:]
+    return Function(operands, result, steps, numbers)
