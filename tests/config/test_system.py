@@ -184,6 +184,7 @@ ACTING = {
     "ipu_model.tiles_per_ipu",
     "ipu_model.version",
     "allow_recompute",
+    "optimizations.enable_graph_outlining",
     GROUP,
     STABLE,
     *(f"{FP}.{name}" for name in ("inv", "div0", "oflo", "esr", "nanoo", "set_all")),
