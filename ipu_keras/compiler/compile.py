@@ -13,6 +13,7 @@ from ipu_keras.compiler.entry import Entry
 from ipu_keras.compiler.executable import Executable
 from ipu_keras.compiler.fits import check_memory
 from ipu_keras.compiler.lower import quarter, unsupported
+from ipu_keras.compiler.lower.context import CodeOverflow
 from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import FRAGMENT_PRICES, resolve_options
 from ipu_keras.compiler.parallel.entry import ParallelEntry
@@ -123,7 +124,8 @@ def _program(
 ) -> tuple[Program, MemoryReport]:  # fmt: skip
     """Lower; if the program does not fit the tiles once more with equal products outlined, then with less exchange code.
 
-    Of programs none of which fits it is the one that needs the least.
+    Of programs none of which fits it is the one that needs the least. The first one is left when its exchanges alone
+    have too much code.
     """
     wish, made = opts["internal_exchange"], []
     efforts = [(wish, False), (wish, True)] if opts["outline"] else [(wish, False)]
@@ -134,8 +136,13 @@ def _program(
             break
         price = FRAGMENT_PRICES[effort]
         made_for = chip if price is None else dataclasses.replace(chip, fragment_price=price)
-        entry = ParallelEntry if spec.in_parts else Entry
-        program = entry(graph, made_for, opts | {"outline": outline}, states, names, name, wide, spec).program()
+        kind = ParallelEntry if spec.in_parts else Entry
+        entry = kind(graph, made_for, opts | {"outline": outline}, states, names, name, wide, spec)
+        entry.ctx.code_limit = chip.executable_bytes if opts["outline"] and not outline else None
+        try:
+            program = entry.program()
+        except CodeOverflow:
+            continue
         made.append((program, memory_report(program)))
         if made[-1][1].fits:
             break

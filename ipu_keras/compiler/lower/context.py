@@ -19,9 +19,11 @@ from ipu_keras.compiler.layout import Layout, common_view, spread, squeeze
 from ipu_keras.compiler.lower.parts import ALIGN, Located, RawGroup, RawStep, Var, copy_group
 from ipu_keras.compiler.move import Line, Rows, plan_move
 from ipu_keras.compiler.plan.traffic import Cost, exchange_cost, score, total_cost
+from ipu_keras.errors import IPUError
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
 from ipu_runtime.codelets import registry
+from ipu_runtime.codelets.copy_model import FRAGMENT_BYTES
 from ipu_runtime.program import COMPUTE, EXCHANGE
 from ipu_runtime.rounding import NEAREST
 
@@ -39,6 +41,10 @@ NOWHERE = Var(np.zeros(0, np.int64), np.zeros(0, np.int64), "", 0)
 """Stands for the variable of a value without a home, while its moves are priced."""
 
 
+class CodeOverflow(IPUError):
+    """The exchanges lowered so far have more code than a tile can execute."""
+
+
 @dataclass
 class Context:
     """Lowering's state; see the module's text.
@@ -49,6 +55,7 @@ class Context:
         label_of: gives the label (layer, phase, op) of a node.
         chip: on which chip new variables lie. Tiles are numbered from 0 on each; only the assembler numbers them all.
         rounding: of the fp16 results of new vertices (`compiler.rounding`).
+        code_limit: bytes of exchange code on a tile at which lowering stops; None: it goes on.
         repeated: kinds of products that become functions (`lower.outline`); `functions`: those there are; `calls` of
             them so far.
     """
@@ -79,9 +86,11 @@ class Context:
     queue_counts: dict[str, int | None] = field(default_factory=dict)
     chosen: dict[Any, tuple[int, int]] = field(default_factory=dict)
     sparse_plans: dict[int, Any] = field(default_factory=dict)
+    code_limit: int | None = None
     repeated: set[Any] = field(default_factory=set)
     functions: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     calls: int = 0
+    _code: dict[int, Any] = field(default_factory=dict)
     _gather: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     _routes: dict[tuple[Any, ...], list[tuple[Rows, Layout]]] = field(default_factory=dict)
 
@@ -270,13 +279,22 @@ class Context:
             self.steps = before
 
     def exchange(self, moves: Sequence[tuple[Rows, Var, Var, int]]) -> None:
-        """One exchange: copies from variable to variable."""
+        """One exchange: copies from variable to variable.
+
+        Raises:
+            CodeOverflow: a tile receives more fragments in all exchanges so far than it has room for their code.
+        """
         groups = []
         buffers: dict[int, Any] = {}
         for rows, src, dst, itemsize in moves:
             if len(rows):
                 groups.append(copy_group(rows, src, dst, itemsize))
                 how = rows.crossing(itemsize, self.target.fragment_price)
+                if self.code_limit is not None:
+                    code = self._code.setdefault(dst.chip, np.zeros(self.target.tiles))
+                    code += np.bincount(rows.dst_tile, FRAGMENT_BYTES * how.fragments, self.target.tiles)
+                    if code.max() > self.code_limit:
+                        raise CodeOverflow(f"{int(code.max()):,} bytes of exchange code")
                 for var, tiles, nbytes in ((src, rows.src_tile, how.before), (dst, rows.dst_tile, how.after)):
                     on_chip = buffers.setdefault(var.chip, np.zeros(self.target.tiles, np.int64))
                     on_chip += np.bincount(tiles, nbytes, self.target.tiles).astype(np.int64)
