@@ -19,6 +19,9 @@ MICRO_BATCH, REPLICAS, ACCUMULATED = 32, 4, 510
 DEVICES = (0, 1, 2, 3, 0)
 """Chips of the five stages: the embeddings, three times four layers, the heads."""
 
+PROPORTIONS = (0.28, 0.26, 0.28, 0.28)
+"""availableMemoryProportion of products on each of the chips, as published."""
+
 
 class _Words(layers.Layer):
     """The scores of all words, with the table of the embeddings."""
@@ -91,12 +94,18 @@ def compiled(
         recompute: whether backward stages work activations out again.
     """
     strategy = ipu.IPUStrategy(target="bow", ipus=4 * replicas, execute=False, options=HALF_PARTIALS)
+    stages = [
+        ipu.pipelining_ops.PipelineStageOptions(matmul_options={"availableMemoryProportion": str(PROPORTIONS[chip])})
+        for chip in DEVICES
+    ]
     with half_precision(), _recomputing(recompute), strategy.scope():
         model = pretraining(batch, dropout)
         model.set_pipelining_options(
             accumulated,
             offload_weight_update_variables=True,
             device_mapping=list(DEVICES),
+            forward_propagation_stages_poplar_options=stages,
+            backward_propagation_stages_poplar_options=stages,
             recomputation_mode=ipu.pipelining_ops.RecomputationMode.RecomputeAndBackpropagateInterleaved,
         )
         loss = {name: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for name in model.output_names}

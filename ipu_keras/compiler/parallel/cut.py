@@ -18,6 +18,13 @@ __all__ = ["ACC", "COUNT", "CROSS", "FEED", "STATE", "STREAM", "Cut", "End", "Pa
 STATE, FEED, CROSS, ACC, COUNT, STREAM = "state", "feed", "cross", "accumulator", "count", "stream"
 
 
+SPREAD = 4
+"""How much larger than its source a repeated value must be for each part to make its own."""
+
+MOVED = ("broadcast", "reshape", "transpose", "convert")
+"""Opcodes on the way from the source to the repeated value."""
+
+
 class End(NamedTuple):
     """What a parameter of a part is, or where an output goes.
 
@@ -167,12 +174,23 @@ class _Cutter:
                 return param(value, End(STATE, at))
             if at is not None and p == 0:
                 return param(value, End(FEED, at))
+            if _is_spread(value):
+                copy(value.node)
+                return env[value]
             maker = self._part_of(value)
             if p == self.parts.update:
                 self._refuse(value)
             self.made[value] = maker
             self.users.setdefault(value, []).append(p)
             return param(value, End(CROSS, value))
+
+        def copy(node: Node) -> None:
+            twin = Node(
+                node.op, [get(v) for v in node.inputs], [(v.shape, v.dtype) for v in node.results],
+                own_regions(node.attrs), node.where, node.name,
+            )  # fmt: skip
+            part.graph.nodes.append(twin)
+            env.update(zip(node.results, twin.results, strict=True))
 
         sums = []
         for node in self._in_turn(p, nodes):
@@ -181,12 +199,7 @@ class _Cutter:
             elif node.op == "checkpoint":
                 env[node.out] = get(node.inputs[0])
             else:
-                twin = Node(
-                    node.op, [get(v) for v in node.inputs], [(v.shape, v.dtype) for v in node.results],
-                    own_regions(node.attrs), node.where, node.name,
-                )  # fmt: skip
-                part.graph.nodes.append(twin)
-                env.update(zip(node.results, twin.results, strict=True))
+                copy(node)
         if p == 0:
             for i, value in enumerate(self.graph.params):
                 if i not in self.state:
@@ -264,6 +277,18 @@ class _Cutter:
             _add(part.graph, "", "divide", [n, after], (), "f32"),
             _add(part.graph, "", "divide", [one, after], (), "f32"),
         )
+
+
+def _is_spread(value: Value) -> bool:
+    """Whether a value is a small one many times (a mask for all heads): each part then makes its own of the small one,
+    which travels and waits in its place."""
+
+    def source_bytes(value: Value) -> int:
+        if value.node.op not in MOVED:
+            return value.nbytes
+        return min(value.nbytes, source_bytes(value.node.inputs[0]))
+
+    return value.node.op in MOVED and SPREAD * source_bytes(value) <= value.nbytes
 
 
 def _sums_first(part: Part) -> list[Node]:
