@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -63,8 +64,9 @@ class Cut:
 
 
 def cut(
-    graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int, twins: dict[int, int] | None = None
-) -> Cut:
+    graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int, twins: dict[int, int] | None = None,
+    chips: Sequence[int] = (),
+) -> Cut:  # fmt: skip
     """Cut a graph.
 
     Args:
@@ -73,19 +75,22 @@ def cut(
         state: entry parameter -> output that is its new value (None: it is only read).
         micro_batches: of an iteration.
         twins: backward stage -> the forward stage whose values it works out again.
+        chips: of the program stages.
 
     Raises:
         UnsupportedError: the weight update uses a value of a single micro-batch.
     """
-    return _Cutter(graph, parts, state, micro_batches, twins or {}).run()
+    return _Cutter(graph, parts, state, micro_batches, twins or {}, chips).run()
 
 
 class _Cutter:
     def __init__(
-        self, graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int, twins: dict[int, int]
-    ) -> None:
+        self, graph: Graph, parts: Parts, state: dict[int, int | None], micro_batches: int, twins: dict[int, int],
+        chips: Sequence[int],
+    ) -> None:  # fmt: skip
         self.graph, self.parts, self.state, self.count, self.twins = graph, parts, state, micro_batches, twins
         self.index = {value: i for i, value in enumerate(graph.params)}
+        self.terms, self.dissolved = self._terms(chips)
         self.outs = self._owners()
         self.made: dict[Value, int] = {}
         self.users: dict[Value, list[int]] = {}
@@ -114,6 +119,39 @@ class _Cutter:
             owners.setdefault(part, []).append(o)
         return owners
 
+    def _terms(self, chips: Sequence[int]) -> tuple[dict[Node, dict[int, list[Value]]], set[Node]]:
+        """What each part adds to each sum, and the additions that are not needed then.
+
+        The gradient of a weight that two stages use is a sum of theirs. If both are on the weight's chip, each adds its
+        own to the sum over micro-batches: the first one's need not wait in a queue for the second's.
+        """
+        users, outputs = self.graph.users(), set(self.graph.outputs)
+        terms: dict[Node, dict[int, list[Value]]] = {}
+        dissolved: set[Node] = set()
+
+        def leaves(value: Value, through: list[Node]) -> list[Value]:
+            node = value.node
+            mixed = node.op == "add" and any(self._part_of(v) != self._part_of(value) for v in node.inputs)
+            if not mixed or len(users[value]) > 1 or value in outputs:
+                return [value]
+            through.append(node)
+            return [leaf for v in node.inputs for leaf in leaves(v, through)]
+
+        for node in self.graph.nodes:
+            if node.op != "accumulate":
+                continue
+            own, through = self.parts.of[node], []
+            by_part: dict[int, list[Value]] = {}
+            for leaf in leaves(node.inputs[0], through):
+                by_part.setdefault(self._part_of(leaf), []).append(leaf)
+            there = all(0 <= p < len(chips) and chips[p] == chips[own] for p in by_part)
+            if len(by_part) > 1 and there and _method(node) != "RUNNING_MEAN":
+                terms[node] = by_part
+                dissolved.update(through)
+            else:
+                terms[node] = {own: [node.inputs[0]]}
+        return terms, dissolved
+
     def _part_of(self, value: Value) -> int:
         """The part that makes a value; FREE for what each part can have: parameters and free nodes."""
         if value.node.op == "accumulate":
@@ -124,8 +162,9 @@ class _Cutter:
 
     def _nodes(self, p: int) -> set[Node]:
         """The nodes of a part: its own, and the free ones that they need."""
-        want = {n for n in self.graph.nodes if self.parts.of[n] == p}
+        want = {n for n in self.graph.nodes if self.parts.of[n] == p} - self.dissolved
         want.update(self.graph.outputs[o].node for o in self.outs.get(p, ()))
+        want.update(v.node for by_part in self.terms.values() for v in by_part.get(p, ()))
         again = self._again(p)
         for node in reversed(self.graph.nodes):
             if node in want:
@@ -192,14 +231,14 @@ class _Cutter:
             part.graph.nodes.append(twin)
             env.update(zip(node.results, twin.results, strict=True))
 
-        sums = []
         for node in self._in_turn(p, nodes):
             if node.op == "accumulate":
-                sums.append((node, get(node.inputs[0])))
-            elif node.op == "checkpoint":
+                continue
+            if node.op == "checkpoint":
                 env[node.out] = get(node.inputs[0])
             else:
                 copy(node)
+        sums = [(node, [get(v) for v in by_part[p]]) for node, by_part in self.terms.items() if p in by_part]
         if p == 0:
             for i, value in enumerate(self.graph.params):
                 if i not in self.state:
@@ -235,13 +274,15 @@ class _Cutter:
             [f"{value.node.op} {value.node.where} in the weight update"],
         )
 
-    def _sums(self, part: Part, sums: list[tuple[Node, Value]]) -> None:
-        """Each value is added to its sum; what the sum becomes is an output."""
+    def _sums(self, part: Part, sums: list[tuple[Node, list[Value]]]) -> None:
+        """The values are added to their sum; what the sum becomes is an output."""
         graph, count = part.graph, None
-        for node, value in sums:
+        for node, (value, *others) in sums:
             out = node.out
+            for other in others:
+                value = _add(graph, node.where, "add", [value, other], value.shape, value.dtype)
             total = Node("parameter", [], [(out.shape, out.dtype)], name=f"sum of {node.where}").out
-            method = json.loads(node.attrs.get("config") or "{}").get("method", "SUM")
+            method = _method(node)
             if value.dtype != out.dtype:
                 value = _add(graph, node.where, "convert", [value], out.shape, out.dtype)
             before = total
@@ -327,6 +368,12 @@ def _sums_first(part: Part) -> list[Node]:
         if node not in waiting or (not any(v.node.op != "parameter" for v in node.inputs)):
             emit(node)
     return found
+
+
+def _method(node: Node) -> str:
+    """How an accumulate node adds up."""
+    method: str = json.loads(node.attrs.get("config") or "{}").get("method", "SUM")
+    return method
 
 
 def _add(

@@ -66,7 +66,8 @@ class ParallelEntry(Entry):
         variables = {i: self._variable_label(i).split("|")[-1] for i in self.state}
         parts = assign(self.graph, spec, schedule, self.names, self.state, variables)
         twins = schedule.twins() if spec.recompute else {}
-        self.cut = cut(self.graph, parts, self.state, spec.micro_batches, twins)
+        chips = [schedule.chip(p) for p in range(schedule.stages)]
+        self.cut = cut(self.graph, parts, self.state, spec.micro_batches, twins, chips)
         self.weights = _weights(self.cut.parts[-1], self.graph.params)
         self.chips: dict[int, int] = {}  # state -> chip
         self.sums: dict[Any, tuple[Value, int]] = {}  # accumulated value -> (its parameter, chip)
@@ -190,6 +191,9 @@ class ParallelEntry(Entry):
             ctx.lazy[param] = self._feed_maker(end.what, param, self.spec.micro_batches)
         elif end.kind in (ACC, COUNT):
             key = end.what if end.kind == ACC else f"count {p}"
+            if key in self.sums:  # another stage of this chip adds to it, too
+                ctx.lazy[param] = self._at(self.sums[key][0])
+                return
             self.sums[key] = (param, chip)
 
             weight = self.weights.get(end.what) if end.kind == ACC else None
