@@ -160,13 +160,25 @@ def test_a_reshaped_value_of_the_stage_before(schedule):
     check(plan, build, pl.normal(plan.samples, LENGTH, pl.FEATURES), pl.normal(plan.samples, LENGTH, 6, seed=1))
 
 
-@pytest.mark.parametrize("schedule", ["Grouped", "Sequential"])
-def test_tied_weights_in_two_stages_of_one_chip(schedule):
-    """An embedding that is also the last projection, with stages 0 and 2 on one chip."""
+def queued(model: keras.Model) -> list[int]:
+    """Bytes of one micro-batch in each queue of a model's training program."""
+    plan = executable(model, "train").program.header["pipeline"]
+    return [queue["bytes"] // queue["depth"] for queue in plan["queues"]]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "method"), [("Grouped", "sum"), ("Sequential", "sum"), ("Grouped", "mean"), ("Grouped", "running_mean")]
+)
+def test_tied_weights_in_two_stages_of_one_chip(schedule, method):
+    """An embedding that is also the last projection, with stages 0 and 2 on one chip.
+
+    Each stage adds its gradient of the table to the sum; of a running mean, which one cannot add to twice, the first
+    one's waits in a queue.
+    """
 
     def build(stages, stage):
         inputs = keras.Input((LENGTH,), dtype="int32")
-        table = keras.layers.ReversibleEmbedding(7, 4, name="table")
+        table = keras.layers.ReversibleEmbedding(9, 4, name="table")
         with stage(0):
             x = table(inputs)
         with stage(1):
@@ -175,9 +187,30 @@ def test_tied_weights_in_two_stages_of_one_chip(schedule):
             x = table(x, reverse=True)
         return keras.Model(inputs, x, name="m")
 
-    plan = pl.Plan(schedule, 3, 6, mapping=(0, 1, 0))
-    x = np.random.default_rng(0).integers(0, 7, (plan.samples, LENGTH)).astype(np.int32)
-    check(plan, build, x, pl.normal(plan.samples, LENGTH, 7))
+    plan = pl.Plan(schedule, 3, 6, method=method, mapping=(0, 1, 0))
+    x = np.random.default_rng(0).integers(0, 9, (plan.samples, LENGTH)).astype(np.int32)
+    model = check(plan, build, x, pl.normal(plan.samples, LENGTH, 9))
+    assert (9 * 4 * 4 in queued(model)) == (method == "running_mean")
+
+
+@pytest.mark.parametrize("plan", [pl.Plan("Grouped", 3, 6), pl.Plan("Interleaved", 2, 4, 2)], ids=str)
+def test_a_mask_that_stages_share_travels_as_it_is(plan):
+    """What a stage makes of it, one for each feature, is not handed on: the next one makes its own."""
+
+    def build(stages, stage):
+        x = inputs = keras.Input((LENGTH, 8))
+        mask = keras.Input((LENGTH,))
+        for k in range(stages):
+            with stage(k):
+                x = keras.layers.Dense(8, activation="tanh")(x) * mask[:, :, None]
+        return keras.Model([inputs, mask], x, name="m")
+
+    x = [pl.normal(plan.samples, LENGTH, 8), (pl.normal(plan.samples, LENGTH, seed=2) > 0).astype(np.float32)]
+    model = check(plan, build, x, pl.normal(plan.samples, LENGTH, 8, seed=1))
+    whole = plan.batch * LENGTH * 8 * 4
+    assert sum(n == whole // 8 for n in queued(model)) >= 1
+    # The input of a stage and what its activation was: two of the size of an activation wait for each backward stage.
+    assert sum(n == whole for n in queued(model)) <= 2 * plan.stages
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
