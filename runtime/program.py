@@ -11,8 +11,9 @@
 
 A step is one superstep or a control step. A group is all vertices of one codelet in a superstep, one row each, or a
 set of copies. A step may have the groups of an earlier one: both are calls of a function, which is there once; its
-variables have a row and cells for each call. `header` holds what is not an array: target, feeds, outputs, states, labels. `found` is no part of the
-program: what was worked out about it and is worth keeping, by name, such as its memory report.
+variables have a row and cells for each call. `header` holds what is not an array: target, feeds, outputs, states,
+labels. `found` is no part of the program: what was worked out about it and is worth keeping, by name, such as its
+memory report.
 
 A program may be for several chips (`header["ipus"]`): tile t of chip c has the number c x tiles + t. Each of its
 replicas (`header["replicas"]`) runs it on chips of its own.

@@ -49,7 +49,7 @@ def pretraining(batch: int, dropout: float) -> keras.Model:
     """
 
     def norm(x: Any) -> Any:
-        return layers.LayerNormalization(epsilon=1e-12)(x)
+        return ipu.keras.layers.LayerNormalization(epsilon=1e-12)(x)
 
     def drop(x: Any) -> Any:
         return ipu.keras.layers.Dropout(dropout)(x)

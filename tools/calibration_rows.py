@@ -415,8 +415,8 @@ _ABOUT_PRETRAINING = (
     "hidden states. The streams of the host are counted. Equal products are outlined, as the published script outlines "
     "its dense layers. **It does not fit here**, and on the chip it did. What is more than there: products that the "
     "chip would do in pieces for availableMemoryProportion are done at once (a stage's own does not reach serial "
-    "splits), the GELU keeps five arrays for its gradient and a norm three in fp32, and exchanges other than of "
-    "products are not outlined. The rate is what chips with room would have. Dropout draws its mask by Philox, "
+    "splits), the GELU keeps five arrays for its gradient, and exchanges other than of products are not outlined. The "
+    "rate is what chips with room would have. Dropout draws its mask by Philox, "
     "operation by operation, as XLA does; the chip has a generator in hardware, so the line without dropout is the "
     "nearer one, and what is dearer in it than on the chip is norms and the GELU, which are operations here."
 )

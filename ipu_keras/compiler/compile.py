@@ -122,12 +122,13 @@ def _program(
     graph: Graph, chip: Target, opts: dict[str, Any], states: dict[int, int | None], names: Names, name: str,
     wide: dict[int, str], spec: Parallel,
 ) -> tuple[Program, MemoryReport]:  # fmt: skip
-    """Lower; if the program does not fit the tiles once more with equal products outlined, then with less exchange code.
+    """Lower; if it does not fit the tiles, once more with equal products outlined, then with less exchange code.
 
     Of programs none of which fits it is the one that needs the least. The first one is left when its exchanges alone
     have too much code.
     """
-    wish, made = opts["internal_exchange"], []
+    wish = opts["internal_exchange"]
+    made: list[tuple[Program, MemoryReport]] = []
     efforts = [(wish, False), (wish, True)] if opts["outline"] else [(wish, False)]
     if wish == "balanced":
         efforts.append(("memory", opts["outline"]))

@@ -63,8 +63,10 @@ FIELDS: dict[str, Field] = {
     "utilisation": Field(
         "number", "share", "`flops` over what the AMPs of all tiles could do in `cycles` with operands of these dtypes"
     ),
-    "counts.variables": Field("integer", "variables", "that have a place on tiles"),
-    "counts.vertices": Field("integer", "vertices", "of all compute sets; those of a function, which equal products share, once"),
+    "counts.variables": Field("integer", "variables", "that have a place on tiles; those of a function in each call"),
+    "counts.vertices": Field(
+        "integer", "vertices", "of all compute sets; those of a function, which equal products share, once"
+    ),
     "counts.compute_sets": Field("integer", "steps", "that run vertices"),
     "counts.exchanges": Field("integer", "steps", "that move data between or on tiles"),
     "counts.streams": Field("integer", "steps", "that move data from or to the host"),
@@ -96,7 +98,9 @@ FIELDS: dict[str, Field] = {
     "layers[].memory.*": Field(
         "integer", "bytes", "of its variables over all tiles, by category, whether they live at once or not"
     ),
-    "layers[].vertices": Field("integer", "vertices", "in the program; those of a function are its first call's layer's"),
+    "layers[].vertices": Field(
+        "integer", "vertices", "in the program; those of a function are its first call's layer's"
+    ),
     "layers[].exchange_bytes": Field("integer", "bytes", "that its copies bring to other tiles in an iteration"),
     "steps[].number": Field("integer", "step", "place in the program"),
     "steps[].kind": Field(

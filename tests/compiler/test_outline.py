@@ -1,4 +1,4 @@
-"""Equal products of a program that does not fit are one function: less code, the same numbers, each call its layer's."""
+"""Equal products of a program that does not fit are one function: less code, equal numbers, each call its layer's."""
 
 import dataclasses
 
@@ -133,7 +133,7 @@ def test_stages_that_are_worked_out_again():
 
 
 def test_where_it_is_not_wanted_the_program_does_not_fit(both):
-    plain, _, args, module = both
+    plain, _, _, module = both
     with pytest.raises(errors.IPUOutOfMemoryError):
         compiled(module, short_of_code(plain), 5, outline=False, internal_exchange="cycles")
 

@@ -167,7 +167,8 @@ def queued(model: keras.Model) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "method"), [("Grouped", "sum"), ("Sequential", "sum"), ("Grouped", "mean"), ("Grouped", "running_mean")]
+    ("schedule", "method"),
+    [("Grouped", "sum"), ("Sequential", "sum"), ("Grouped", "mean"), ("Grouped", "running_mean")],
 )
 def test_tied_weights_in_two_stages_of_one_chip(schedule, method):
     """An embedding that is also the last projection, with stages 0 and 2 on one chip.

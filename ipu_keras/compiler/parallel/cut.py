@@ -140,7 +140,8 @@ class _Cutter:
         for node in self.graph.nodes:
             if node.op != "accumulate":
                 continue
-            own, through = self.parts.of[node], []
+            own = self.parts.of[node]
+            through: list[Node] = []
             by_part: dict[int, list[Value]] = {}
             for leaf in leaves(node.inputs[0], through):
                 by_part.setdefault(self._part_of(leaf), []).append(leaf)

@@ -112,10 +112,10 @@ class GroupNormalization(keras.layers.Layer):
         groups = self.group_count(channels)
         split = [channels // groups, groups] if self.strided_channel_grouping else [groups, channels // groups]
         shape = tf.shape(inputs)
-        x = tf.reshape(tf.cast(inputs, tf.float32), tf.concat([shape[:axis], split, shape[axis + 1 :]], 0))
+        x = tf.reshape(inputs, tf.concat([shape[:axis], split, shape[axis + 1 :]], 0))
         member = axis if self.strided_channel_grouping else axis + 1
         x = _standardized(x, [a for a in range(1, rank + 1) if a not in (0, 2 * axis + 1 - member)], self.epsilon)
-        x = tf.reshape(x, shape)
+        x = tf.cast(tf.reshape(x, shape), tf.float32)
         broadcast = [channels if a == axis else 1 for a in range(rank)]
         return tf.ensure_shape(tf.cast(_affine(x, self.gamma, self.beta, broadcast), inputs.dtype), inputs.shape)
 
@@ -290,7 +290,7 @@ class LayerNormalization(keras.layers.Layer):
         inputs = tf.convert_to_tensor(inputs)
         rank = inputs.shape.rank
         axes = self._axes(rank)
-        x = _standardized(tf.cast(inputs, tf.float32), axes, self.epsilon)
+        x = tf.cast(_standardized(inputs, axes, self.epsilon), tf.float32)
         broadcast = [inputs.shape[a] if a in axes else 1 for a in range(rank)]
         return tf.cast(_affine(x, self.gamma, self.beta, broadcast), inputs.dtype)
 
@@ -316,10 +316,29 @@ class LayerNormalization(keras.layers.Layer):
 
 
 def _standardized(x: Any, axes: list[int], epsilon: float) -> Any:
-    mean = tf.reduce_mean(x, axes, keepdims=True)
-    centred = x - mean
-    variance = tf.reduce_mean(tf.square(centred), axes, keepdims=True)
-    return centred * tf.math.rsqrt(variance + epsilon)
+    """A mean of 0 and a variance of 1 over some axes, in the input's dtype; what is summed up is float32.
+
+    For its gradient only the result and the deviations are kept, as in the vendor's library (popnn's norms take the
+    whitened activations), and not what TensorFlow would record: three arrays of float32.
+    """
+
+    def mean(values: Any) -> Any:
+        return tf.reduce_mean(values, axes, keepdims=True)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def standardized(x: Any) -> Any:
+        wide = tf.cast(x, tf.float32)
+        centred = wide - mean(wide)
+        scale = tf.math.rsqrt(mean(tf.square(centred)) + epsilon)
+        result = tf.cast(centred * scale, x.dtype)
+
+        def gradient(upstream: Any) -> Any:
+            wide, whitened = tf.cast(upstream, tf.float32), tf.cast(result, tf.float32)
+            return tf.cast(scale * (wide - mean(wide) - whitened * mean(whitened * wide)), x.dtype)
+
+        return result, gradient
+
+    return standardized(x)
 
 
 def _affine(x: Any, gamma: Any, beta: Any, shape: list[int]) -> Any:

@@ -193,9 +193,13 @@ def test_normalization_of_half_precision_computes_in_single():
     layer(x)
     wide = x.astype(np.float64)
     expected = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
-    outputs = step(layer, layer.weights, x)[0]
-    assert outputs.dtype == np.float16
+    outputs, (slopes,), _ = step(layer, layer.weights, x)
+    assert outputs.dtype == slopes.dtype == np.float16
     same(outputs, expected, 3e-3, 3e-3)
+    # Of the sum that `step` takes: by the definition, in float64, with an epsilon that does not matter here.
+    theirs = layers.LayerNormalization()
+    theirs(wide)
+    same(slopes.astype(np.float32), step(theirs, theirs.weights, wide.astype(np.float32))[1][0], 0, 2e-5)
 
 
 def test_layer_normalization_refuses():
