@@ -60,9 +60,8 @@ class Entry:
         self.remote: dict[int, int] = {}  # state in streaming memory -> host slot
         self.synthetic: dict[str, list[dict[str, Any]]] = {"feeds": [], "outputs": []}  # made up, not streamed
         self.ctx.queue_counts = counts(graph)
-        if options["outline"]:
-            # A stage that is worked out again has each of its products twice.
-            self.ctx.repeated = repeated(graph.nodes, 1 if self.spec.recompute else 2)
+        # A stage that is worked out again has each of its products twice.
+        self.ctx.repeated = repeated(graph.nodes, options["outline"], 1 if self.spec.recompute else 2)
 
     def program(self) -> Program:
         """Lower everything and assemble the program."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipu_keras.graph.ir import Node
 
-_OWN_SCOPE = re.compile(r"IPU(STAGE|ROUND|PARTIALS)?\.\d+\.(_\d+)?/")
+_OWN_SCOPE = re.compile(r"IPU(STAGE|ROUND|PARTIALS|CALLED)?\.\d+\.(_\d+)?/")
 """Name scopes that the front end opens at each layer call (the layer's path says the same in words), and those of
 `ipu_keras.scopes`."""
 

@@ -6,6 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
+from ipu_keras.compiler.lower.outline import CALLED
 from ipu_keras.ops._refusals import ArgumentTypeError
 
 __all__ = ["outlined_function"]
@@ -19,8 +22,9 @@ def outlined_function(
 ) -> Any:
     """Decorator, with or without arguments, of a function whose code is to be used for all its calls.
 
-    Results and gradients are those of the plain function. The emulator lays out each call on its own, so calls take
-    code of their own in its memory report.
+    Results and gradients are those of the plain function. Its products and convolutions, and those of its gradient, are
+    in the program once for all calls with operands of the same shapes that lie alike: less code and less memory for
+    some more cycles (docs/fit.md). All else is laid out for each call.
 
     Args:
         func: the function: of positional tensors; it may use what is around it.
@@ -54,7 +58,8 @@ def outlined_function(
                 f"outlined_function: {label} was called with the keyword arguments {sorted(kwargs)}; give its tensors "
                 "by position and let the function capture everything else."
             )
-        return func(*args)
+        with tf.name_scope(CALLED):
+            return func(*args)
 
     outlined.__name__ = label
     return outlined

@@ -25,7 +25,7 @@ from ipu_keras.compiler.lower.movement import (
     lower_slice,
     lower_transpose,
 )
-from ipu_keras.compiler.lower.outline import OUTLINED, call, kind_of
+from ipu_keras.compiler.lower.outline import call, is_called
 from ipu_keras.compiler.lower.quarter import lower_cast
 from ipu_keras.compiler.lower.queue import lower_dequeue, lower_enqueue
 from ipu_keras.compiler.lower.random import check_rng, lower_rng
@@ -87,8 +87,7 @@ def lower(ctx: Context, node: Node) -> None:
     """Lower one node."""
     ctx.rounding = rounding_of(node, ctx.options["stochastic_rounding"])
     rule = LOWERINGS.get(node.op) or OWN[node.op]
-    # A loop's body is code once as it is.
-    if node.op in OUTLINED and ctx.repeated and ctx.scope.graph is ctx.graph and kind_of(node) in ctx.repeated:
+    if is_called(ctx, node):
         call(ctx, node, rule)
     else:
         rule(ctx, node)

@@ -6,6 +6,8 @@ vertices and copies, and takes the result away. That is more cycles and less mem
 (`optimizations.enable_graph_outlining`).
 
 In the program a call is a run of steps that have the groups of the first call's steps.
+
+That is done where a program does not fit otherwise, and to what a person has marked by `outlined_function` always.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from ipu_keras.graph.ir import Node, Value
 
 OUTLINED = ("dot", "convolution")
 """Opcodes of what can be a function."""
+
+CALLED = "IPUCALLED.0."
+"""Name scope of what a person has marked; gradients are named after what they are of."""
 
 TOLD = ("available_memory_proportion", "matmul_partials", "convolution_partials")
 """Options that a stage can have of its own."""
@@ -44,15 +49,28 @@ class Function:
     products: list[int]
 
 
-def repeated(nodes: Iterable[Node], least: int = 2) -> set[Any]:
-    """What kinds of products there are several of.
+def repeated(nodes: Iterable[Node], everywhere: bool, least: int = 2) -> set[Any]:
+    """What kinds of products become functions: those that there are several of.
 
     Args:
         nodes: of a program.
+        everywhere: whether products that nobody has marked do, too.
         least: so many of a kind.
     """
-    kinds = Counter(kind for node in nodes if (kind := kind_of(node)) is not None)
+    able = (node for node in nodes if everywhere or is_marked(node))
+    kinds = Counter(kind for node in able if (kind := kind_of(node)) is not None)
     return {kind for kind, n in kinds.items() if n >= least}
+
+
+def is_marked(node: Node) -> bool:
+    """Whether a node is of a function that a person wants as a function."""
+    return CALLED in node.where
+
+
+def is_called(ctx: Context, node: Node) -> bool:
+    """Whether a node is lowered as a call. A loop's body is code once as it is."""
+    able = node.op in OUTLINED and ctx.repeated and ctx.scope.graph is ctx.graph
+    return bool(able and (ctx.options["outline"] or is_marked(node)) and kind_of(node) in ctx.repeated)
 
 
 def kind_of(node: Node) -> Any:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_keras import IPUStrategy
 from ipu_keras.errors import IPUError
 from ipu_keras.ops import (
     _seeds,
@@ -250,6 +251,26 @@ def test_outlined_function():
         plain(x, y=x)
     with pytest.raises(TypeError, match="not a function"):
         functional_ops.outlined_function(3)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_an_outlined_function_is_code_once(marked):
+    """Two dense layers and their gradients: the second call of each product has the vertices of the first."""
+    layer = functional_ops.outlined_function(lambda x, w: tf.tanh(x @ w)) if marked else lambda x, w: tf.tanh(x @ w)
+
+    def step(x, v, w):
+        with tf.GradientTape() as tape:
+            tape.watch([v, w])
+            loss = tf.reduce_sum(layer(layer(layer(x, v), w), v))
+        return tape.gradient(loss, [v, w])
+
+    x, v, w = _normal(4, 8), _normal(8, 8), _normal(8, 8)
+    strategy, on_device = IPUStrategy(strict=True), tf.function(step)
+    with strategy.scope():
+        found = strategy.run(on_device, args=(x, v, w))
+    theirs = step(*(tf.constant(a) for a in (x, v, w)))
+    same([np.asarray(g) for g in found], [g.numpy() for g in theirs], 1e-4, 1e-5)
+    assert strategy.executable(on_device).program.again.any() == marked
 
 
 def test_a_refusal_keeps_its_class_in_a_traced_function():
