@@ -128,23 +128,35 @@ def _program(
     have too much code.
     """
     wish = opts["internal_exchange"]
-    made: list[tuple[Program, MemoryReport]] = []
-    efforts = [(wish, False), (wish, True)] if opts["outline"] else [(wish, False)]
+    price = {effort: FRAGMENT_PRICES[effort] or chip.fragment_price for effort in (wish, "memory")}
+    kind = ParallelEntry if spec.in_parts else Entry
+
+    def entry(effort: str, outline: bool) -> Entry:
+        made_for = dataclasses.replace(chip, fragment_price=price[effort])
+        return kind(graph, made_for, opts | {"outline": outline}, states, names, name, wide, spec)
+
+    may_outline = opts["outline"] and entry(wish, True).ctx.repeated != entry(wish, False).ctx.repeated
+    efforts = [(wish, False)] + [(wish, True)] * may_outline
     if wish == "balanced":
-        efforts.append(("memory", opts["outline"]))
+        efforts += [("memory", outline) for _, outline in efforts]
+    made: list[tuple[Program, MemoryReport]] = []
+    plain: dict[bool, MemoryReport] = {}  # outlined or not -> the report of the first such program
     for effort, outline in efforts:
-        if made and not (_data_fits(*made[-1]) if effort == wish else _code_is_too_much(made[-1][1])):
-            break
-        price = FRAGMENT_PRICES[effort]
-        made_for = chip if price is None else dataclasses.replace(chip, fragment_price=price)
-        kind = ParallelEntry if spec.in_parts else Entry
-        entry = kind(graph, made_for, opts | {"outline": outline}, states, names, name, wide, spec)
-        entry.ctx.code_limit = chip.executable_bytes if opts["outline"] and not outline else None
+        if effort != wish:
+            worth = outline not in plain or _code_is_too_much(plain[outline])
+        else:
+            worth = not made or _data_fits(*made[0])
+        if not worth:
+            continue
+        lowering = entry(effort, outline)
+        if may_outline and (effort, outline) == efforts[0]:
+            lowering.ctx.code_limit = chip.executable_bytes
         try:
-            program = entry.program()
+            program = lowering.program()
         except CodeOverflow:
             continue
         made.append((program, memory_report(program)))
+        plain.setdefault(outline, made[-1][1])
         if made[-1][1].fits:
             break
     return min(made, key=lambda each: (not each[1].fits, each[1].max_tile_bytes))

@@ -10,7 +10,7 @@ from ipu_keras.compiler.assemble import Assembler
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
 from ipu_keras.compiler.lower.context import Context
-from ipu_keras.compiler.lower.outline import repeated
+from ipu_keras.compiler.lower.outline import repeated, undo_single_calls
 from ipu_keras.compiler.lower.parts import Located, RawStep, host_rows
 from ipu_keras.compiler.lower.queue import counts, made_up
 from ipu_keras.compiler.lower.scope import Scope, write_back
@@ -87,6 +87,7 @@ class Entry:
         outputs = self._stream_out()
         ctx.label = ctx.at("|variable|new values")
         write_back(ctx, [(graph.params[p], graph.outputs[o]) for p, o in self.state.items() if o is not None])
+        undo_single_calls(ctx)
         return self._assemble(before, ctx.steps, outputs)
 
     def _invariant(self, updates: set[Value]) -> tuple[list[Node], list[Node]]:

@@ -194,24 +194,62 @@ def test_tied_weights_in_two_stages_of_one_chip(schedule, method):
     assert (9 * 4 * 4 in queued(model)) == (method == "running_mean")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
 @pytest.mark.parametrize("plan", [pl.Plan("Grouped", 3, 6), pl.Plan("Interleaved", 2, 4, 2)], ids=str)
-def test_a_mask_that_stages_share_travels_as_it_is(plan):
+def test_a_mask_that_stages_share_travels_as_it_is(plan, dtype):
     """What a stage makes of it, one for each feature, is not handed on: the next one makes its own."""
 
     def build(stages, stage):
         x = inputs = keras.Input((LENGTH, 8))
-        mask = keras.Input((LENGTH,))
+        mask = keras.Input((LENGTH,), dtype=dtype)
         for k in range(stages):
             with stage(k):
-                x = keras.layers.Dense(8, activation="tanh")(x) * mask[:, :, None]
+                one = keras.ops.cast(mask, "float32")[:, :, None]
+                x = keras.layers.Dense(8, activation="tanh")(x) * one
         return keras.Model([inputs, mask], x, name="m")
 
-    x = [pl.normal(plan.samples, LENGTH, 8), (pl.normal(plan.samples, LENGTH, seed=2) > 0).astype(np.float32)]
+    x = [pl.normal(plan.samples, LENGTH, 8), (pl.normal(plan.samples, LENGTH, seed=2) > 0).astype(dtype)]
     model = check(plan, build, x, pl.normal(plan.samples, LENGTH, 8, seed=1))
     whole = plan.batch * LENGTH * 8 * 4
-    assert sum(n == whole // 8 for n in queued(model)) >= 1
+    assert any(n <= whole // 8 for n in queued(model))
     # The input of a stage and what its activation was: two of the size of an activation wait for each backward stage.
     assert sum(n == whole for n in queued(model)) <= 2 * plan.stages
+
+
+class Counted(keras.layers.Layer):
+    """A product, times how many batches there have been: a state that each micro-batch changes."""
+
+    def build(self, shape):
+        self.w = self.add_weight(shape=shape[-1:], initializer="ones", name="w")
+        self.n = self.add_weight(shape=(), initializer="ones", trainable=False, name="n")
+
+    def call(self, x):
+        y = x * self.w * self.n
+        self.n.assign(self.n + 0.125)
+        return y
+
+
+def test_what_is_made_of_a_changing_state_is_not_made_again():
+    """The backward stage comes when the state is another: it needs the value that the forward stage had."""
+
+    def build(stages, stage):
+        x = inputs = keras.Input((8,))
+        with stage(0):
+            x = Counted()(keras.layers.Dense(8)(x))
+        with stage(1):
+            x = keras.layers.Dense(pl.CLASSES)(x)
+        return keras.Model(inputs, x, name="m")
+
+    plan = pl.Plan("Grouped", 2, 4)
+    x, y = pl.normal(plan.samples, 8), pl.normal(plan.samples, pl.CLASSES, seed=1)
+    found = []
+    for pipelined in (True, False):
+        model = pl.in_scope(plan, build, pipelined=pipelined)
+        logs = model.fit(x, y, batch_size=plan.batch, shuffle=False, verbose=0).history
+        found.append((logs["loss"][0], model.get_weights()))
+    pl.assert_close(np.float32(found[0][0]), np.float32(found[1][0]), 1e-6)
+    for ours, theirs in zip(found[0][1], found[1][1], strict=True):
+        pl.assert_close(ours, theirs, 1e-6)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])

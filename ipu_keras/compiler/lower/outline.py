@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower.context import NOWHERE, Context
-from ipu_keras.compiler.lower.parts import Located, RawStep
+from ipu_keras.compiler.lower.parts import Located, Offset, RawStep, Var
 from ipu_keras.graph.ir import Node, Value
 
 OUTLINED = ("dot", "convolution")
@@ -41,12 +41,23 @@ class Function:
         result: where it leaves the result.
         steps: what it does; every call has these groups.
         products: the plans that were chosen, by number.
+        vars: its variables.
+        calls: how many there are.
+        into: the steps that the first call is among.
+        only: of the first call, its own steps.
+        moved: of the first call, what is copied: the copy's step, and the variables that could do without it: whose
+            place is taken, and by which.
     """
 
     operands: list[Located]
     result: Located
     steps: list[RawStep]
     products: list[int]
+    vars: list[Var]
+    calls: int = 0
+    into: list[RawStep] = field(default_factory=list)
+    only: list[RawStep] = field(default_factory=list)
+    moved: list[tuple[RawStep, Var, Var]] = field(default_factory=list)
 
 
 def repeated(nodes: Iterable[Node], everywhere: bool, least: int = 2) -> set[Any]:
@@ -112,18 +123,49 @@ def call(ctx: Context, node: Node, lower: Callable[[Context, Node], None]) -> No
     if function is None:
         function = ctx.functions[key] = _function(ctx, node, wanted, lower)
     ctx.calls += 1
+    function.calls += 1
     before = len(ctx.steps)
+    moved: list[tuple[RawStep, Var, Var]] = []
     for value, to in zip(dict.fromkeys(node.inputs), function.operands, strict=True):
         here = ctx.place(value, to.layout)
+        at = len(ctx.steps)
         ctx.move(here, to.layout, value.itemsize, into=to.var)
-    ctx.steps += [replace(step, label=ctx.label) for step in function.steps]
-    layout = function.result.layout
-    ctx.located[node.out] = ctx.move(
-        function.result, layout, node.out.itemsize, into=ctx.var(layout, node.out.itemsize)
-    )
+        if here.layout.key == to.layout.key:
+            moved += [(step, to.var, here.var) for step in ctx.steps[at:]]
+    own = [replace(step, label=ctx.label) for step in function.steps]
+    ctx.steps += own
+    layout, at = function.result.layout, len(ctx.steps)
+    var = ctx.var(layout, node.out.itemsize)
+    ctx.located[node.out] = ctx.move(function.result, layout, node.out.itemsize, into=var)
+    moved += [(step, function.result.var, var) for step in ctx.steps[at:]]
     for step in ctx.steps[before:]:
         step.call = ctx.calls
     ctx.products += [[ctx.label, number] for number in function.products]
+    if function.calls == 1:
+        function.into, function.only, function.moved = ctx.steps, own, moved
+
+
+def undo_single_calls(ctx: Context) -> None:
+    """A function that is called once is none: its steps have the operands and the result where they lie.
+
+    To be called when all is lowered, while the lists of steps are still those that calls were added to.
+    """
+    for function in ctx.functions.values():
+        if function.calls != 1:
+            continue
+        gone = {id(step) for step, _, _ in function.moved}
+        function.into[:] = [step for step in function.into if id(step) not in gone]
+        instead = {taken: by for _, taken, by in function.moved}
+        for step in function.only:
+            step.shared, step.call = False, 0
+            step.reads = [instead.get(var, var) for var in step.reads]
+            step.writes = [instead.get(var, var) for var in step.writes]
+            for group in step.groups:
+                group.columns = [
+                    c._replace(var=instead.get(c.var, c.var)) if isinstance(c, Offset) else c for c in group.columns
+                ]
+        for var in function.vars:
+            var.lives = None
 
 
 def _function(
@@ -150,11 +192,11 @@ def _function(
         lower(ctx, twin)
     operands = [ctx.place(stand) for stand in stands.values()]
     result = ctx.located[twin.out]
-    for var in ctx.vars[first_var:]:
-        if not var.pinned:
-            var.lives = []
+    own = [var for var in ctx.vars[first_var:] if not var.pinned]
+    for var in own:
+        var.lives = []
     for step in steps:
         step.shared = True
     numbers = [number for _, number in ctx.products[first_product:]]
     del ctx.products[first_product:]
-    return Function(operands, result, steps, numbers)
+    return Function(operands, result, steps, numbers, own)

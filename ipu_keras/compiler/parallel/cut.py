@@ -214,10 +214,10 @@ class _Cutter:
                 return param(value, End(STATE, at))
             if at is not None and p == 0:
                 return param(value, End(FEED, at))
-            if _is_spread(value):
+            maker = self._part_of(value)
+            if maker == FREE or self._is_spread(value):
                 copy(value.node)
                 return env[value]
-            maker = self._part_of(value)
             if p == self.parts.update:
                 self._refuse(value)
             self.made[value] = maker
@@ -252,6 +252,19 @@ class _Cutter:
             self._sums(part, sums)
             part.graph.nodes = _sums_first(part)
         return part, env
+
+    def _is_spread(self, value: Value) -> bool:
+        """Whether a value is a small one many times (a mask for all heads): each part then makes its own of the small
+        one, which travels and waits in its place.
+
+        Not of a state that micro-batches change, which the other part would read at another time; and not through a
+        conversion that rounds, which may be at random.
+        """
+        source = value
+        while source.node.op in MOVED and source.node.inputs[0].itemsize <= source.itemsize:
+            source = source.node.inputs[0]
+        changes = source in self.index and self.index[source] in self.state and source not in self.parts.steady
+        return source is not value and not changes and SPREAD * source.nbytes <= value.nbytes
 
     def _in_turn(self, p: int, nodes: set[Node]) -> list[Node]:
         """A part's nodes in the order of the step, but what is worked out again only when somebody needs it."""
@@ -319,18 +332,6 @@ class _Cutter:
             _add(part.graph, "", "divide", [n, after], (), "f32"),
             _add(part.graph, "", "divide", [one, after], (), "f32"),
         )
-
-
-def _is_spread(value: Value) -> bool:
-    """Whether a value is a small one many times (a mask for all heads): each part then makes its own of the small one,
-    which travels and waits in its place."""
-
-    def source_bytes(value: Value) -> int:
-        if value.node.op not in MOVED:
-            return value.nbytes
-        return min(value.nbytes, source_bytes(value.node.inputs[0]))
-
-    return value.node.op in MOVED and SPREAD * source_bytes(value) <= value.nbytes
 
 
 def _sums_first(part: Part) -> list[Node]:

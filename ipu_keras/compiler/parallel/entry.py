@@ -27,6 +27,7 @@ from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
 from ipu_keras.compiler.lower.collective import emit_collective
 from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.outline import undo_single_calls
 from ipu_keras.compiler.lower.parts import Located, Mark, RawGroup, RawStep, host_rows
 from ipu_keras.compiler.lower.scope import Scope, write_back
 from ipu_keras.compiler.lower.streams import from_host, to_host
@@ -90,6 +91,7 @@ class ParallelEntry(Entry):
             # Those of stages run for each micro-batch.
             if queue["count"] is not None and queue["slot"] < self.stage_slots:
                 queue["count"] *= spec.micro_batches
+        undo_single_calls(ctx)
         return self._assemble(self.crossing.before, [*self.begin, *self._loop(), *update], self.outputs)
 
     # ---- states ----
