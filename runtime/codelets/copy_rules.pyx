@@ -159,6 +159,7 @@ cdef class Groups:
     cdef uint64_t mask
     cdef Py_ssize_t room, count
     cdef uint32_t turn
+    cdef int shift              # of a 64-bit hash, to a place
 
     cdef int begin(self, Py_ssize_t n) except -1:
         """Forget all; there is room for n groups then."""
@@ -167,8 +168,10 @@ cdef class Groups:
         self.turn += 1
         if n <= self.room and self.turn != 0:
             return 0
+        self.shift = 60
         while size < 2 * <uint64_t>n:
             size *= 2
+            self.shift -= 1
         free(self.places)
         free(self.at)
         self.mask, self.turn, self.room = size - 1, 1, n
@@ -184,8 +187,8 @@ cdef class Groups:
         free(self.at)
 
     cdef inline Group *add(self, uint64_t key, bint *is_new) noexcept nogil:
-        # A key's upper bits say where it is looked for first: those of a mixed key are as good as any.
-        cdef uint64_t slot = (key * <uint64_t>0x9E3779B97F4A7C15) >> 20 & self.mask
+        # The upper bits of a product depend on all of the key's, also of one that is a tile above an offset.
+        cdef uint64_t slot = (key * <uint64_t>0x9E3779B97F4A7C15) >> self.shift
         cdef Place *place = &self.places[slot]
         is_new[0] = False
         while place.turn == self.turn:
