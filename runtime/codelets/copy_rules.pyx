@@ -166,17 +166,19 @@ cdef class Groups:
         cdef uint64_t size = 16
         self.count = 0
         self.turn += 1
-        if n <= self.room and self.turn != 0:
-            return 0
         self.shift = 60
         while size < 2 * <uint64_t>n:
             size *= 2
             self.shift -= 1
+        # Few groups stay close together in a large table: its first places are in the caches.
+        self.mask = size - 1
+        if n <= self.room and self.turn != 0:
+            return 0
         free(self.places)
         free(self.at)
-        self.mask, self.turn, self.room = size - 1, 1, n
+        self.turn, self.room = 1, size // 2
         self.places = <Place *>calloc(size, sizeof(Place))
-        self.at = <Group *>malloc((n + 1) * sizeof(Group))
+        self.at = <Group *>malloc(size // 2 * sizeof(Group))
         if self.places == NULL or self.at == NULL:
             self.room = -1
             raise MemoryError
