@@ -71,11 +71,9 @@ class FloatingPointTrap(IPUError, FloatingPointError):
         """
         header = program.header
         members = header.get("members", {}).get(str(group))
-        label = header["labels"][
-            members[op]
-            if members and op < len(members)
-            else program.labels_of(step)[group - int(program.steps[step, 1])]
-        ]
+        labels = program.labels_of(step)
+        number = members[op] if members and op < len(members) else labels[group - int(program.steps[step, 1])]
+        label = header["labels"][number]
         layer, phase, name = _parts(label)
         names = [n for n in trap_names(raised) if n in program.header["floating_point"]["traps"]]
         what = " and ".join(_TRAPPED[n] for n in names)

@@ -37,6 +37,7 @@ cdef class Walker(Device):
     cdef bint no_turn_left(self) noexcept nogil
     cdef void walk(self, int first, int last, long repeat, int *failed, long *taken) noexcept nogil
     cdef bint stopped(self, long order) noexcept nogil
+    cdef bint met_to_stop(self, const int *failed, long order) noexcept nogil
     cdef void prepare_rows(self, long g, Place *place, long replica, Scratch *s) noexcept nogil
     cdef void noted(self, long step, long g, long replica, long lo, long order, int thread) noexcept nogil
     cdef void collect(self, Step *step, Place *places, int first, int last, long order) noexcept nogil

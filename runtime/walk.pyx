@@ -73,6 +73,14 @@ cdef class Walker(Device):
         raises in the step at hand stops none of the others before they meet again."""
         return 0 <= self.trapped < order
 
+    cdef bint met_to_stop(self, const int *failed, long order) noexcept nogil:
+        """All threads meet, and say the same: whether the run ends here."""
+        cdef bint stop
+        barrier_wait(&self.barrier)
+        stop = failed[0] or self.stopped(order)
+        barrier_wait(&self.barrier)
+        return stop
+
     cdef void prepare_rows(self, long g, Place *place, long replica, Scratch *s) noexcept nogil:
         """Say to a thread's vertices how they round; the random bits are the group's own each time that it runs."""
         cdef int rounding = self.groups[g].rounding
@@ -170,11 +178,8 @@ cdef class Walker(Device):
                     # A loop that never ends can still be interrupted.
                     if first == 0 and (signals() != 0 or self.no_turn_left()):
                         failed[0] = 1
-                    barrier_wait(&self.barrier)
                     alone = False
-                    stop = failed[0] or self.stopped(order[0])
-                    barrier_wait(&self.barrier)
-                    if stop:
+                    if self.met_to_stop(failed, order[0]):
                         return False
                 pc = self.target(step)
             elif kind >= FOR and kind <= WINDOW:
@@ -182,11 +187,8 @@ cdef class Walker(Device):
                     # Every thread counts for itself; Ctrl-C is seen here, for a long pipeline.
                     if first == 0 and signals() != 0:
                         failed[0] = 1
-                    barrier_wait(&self.barrier)
                     alone = False
-                    stop = failed[0] or self.stopped(order[0])
-                    barrier_wait(&self.barrier)
-                    if stop:
+                    if self.met_to_stop(failed, order[0]):
                         return False
                 pc = self.control(step, place, pc)
             elif kind == COLLECTIVE:

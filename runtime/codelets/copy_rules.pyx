@@ -3,7 +3,7 @@
 What is computed, and from which source, is said in `copy_model`; here it is one pass over the rows. Planning a program
 asks these questions for every exchange that might be, of tens of thousands of rows each.
 """
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 import numpy as np
@@ -138,80 +138,45 @@ def crossings(far, list counts, list dst_strides, list src_strides, int64_t item
 
 
 cdef struct Group:
-    int64_t most         # of the rows' bytes
-    int64_t last         # row
-
-
-cdef struct Place:
     uint64_t key
-    int32_t group
-    uint32_t turn        # in which it was filled: what is older is empty
+    Py_ssize_t last      # row
+    int64_t most         # of the rows' bytes
 
 
 cdef class Groups:
-    """Rows by a key, found by hashing; groups are numbered as they appear.
+    """Rows by a key, found by hashing; groups are numbered as they appear."""
 
-    A table serves many calls: to ask the system for fresh memory each time takes longer than to fill it.
-    """
-
-    cdef Place *places
+    cdef Py_ssize_t *slots      # of the table: group number + 1
     cdef Group *at
     cdef uint64_t mask
-    cdef Py_ssize_t room, count
-    cdef uint32_t turn
-    cdef int shift              # of a 64-bit hash, to a place
+    cdef Py_ssize_t count
 
-    cdef int begin(self, Py_ssize_t n) except -1:
-        """Forget all; there is room for n groups then."""
+    def __cinit__(self, Py_ssize_t n):
         cdef uint64_t size = 16
-        self.count = 0
-        self.turn += 1
-        self.shift = 60
         while size < 2 * <uint64_t>n:
             size *= 2
-            self.shift -= 1
-        # Few groups stay close together in a large table: its first places are in the caches.
-        self.mask = size - 1
-        if n <= self.room and self.turn != 0:
-            return 0
-        free(self.places)
-        free(self.at)
-        self.turn, self.room = 1, size // 2
-        self.places = <Place *>calloc(size, sizeof(Place))
-        self.at = <Group *>malloc(size // 2 * sizeof(Group))
-        if self.places == NULL or self.at == NULL:
-            self.room = -1
+        self.mask, self.count = size - 1, 0
+        self.slots = <Py_ssize_t *>calloc(size, sizeof(Py_ssize_t))
+        self.at = <Group *>malloc((n + 1) * sizeof(Group))
+        if self.slots == NULL or self.at == NULL:
             raise MemoryError
-        return 0
 
     def __dealloc__(self):
-        free(self.places)
+        free(self.slots)
         free(self.at)
 
     cdef inline Group *add(self, uint64_t key, bint *is_new) noexcept nogil:
-        # The upper bits of a product depend on all of the key's, also of one that is a tile above an offset.
-        cdef uint64_t slot = (key * <uint64_t>0x9E3779B97F4A7C15) >> self.shift
-        cdef Place *place = &self.places[slot]
+        cdef uint64_t slot = mixed(key, 0) & self.mask
         is_new[0] = False
-        while place.turn == self.turn:
-            if place.key == key:
-                return &self.at[place.group]
+        while self.slots[slot]:
+            if self.at[self.slots[slot] - 1].key == key:
+                return &self.at[self.slots[slot] - 1]
             slot = (slot + 1) & self.mask
-            place = &self.places[slot]
         is_new[0] = True
-        place.key, place.group, place.turn = key, <int32_t>self.count, self.turn
+        self.at[self.count].key = key
         self.count += 1
+        self.slots[slot] = self.count
         return &self.at[self.count - 1]
-
-
-cdef list _TABLES = []       # those that nobody uses
-DEF KEPT = 1 << 18           # groups of the largest table that is kept
-
-
-cdef Groups table(Py_ssize_t n):
-    cdef Groups found = _TABLES.pop() if _TABLES else Groups()
-    found.begin(n)
-    return found
 
 
 def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, list shape, const int64_t[:] nbytes,
@@ -231,7 +196,7 @@ def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, l
             and len(fragments) == len(before) == len(after) == len(local) == rows):
         raise ValueError(f"columns that are not all of {rows} copies")
     columns(shape, rows, column, keep)
-    cdef Groups streams = table(rows), pairs = table(rows)
+    cdef Groups streams = Groups(rows), pairs = Groups(rows)
     cdef Group *group
     cdef bint is_new
     cdef uint64_t key
@@ -273,9 +238,6 @@ def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, l
             group = &streams.at[row]
             found[3, src[group.last]] += group.most
             found[4, src[group.last]] += (group.most + 255) // 256
-    for each in (streams, pairs):
-        if (<Groups>each).room <= KEPT:
-            _TABLES.append(each)
     if wide >= 0:
         raise ValueError(f"a copy from tile {src[wide]} to tile {dst[wide]} of {tiles}")
     return tuple(np.asarray(found))
