@@ -107,9 +107,8 @@ def bert_base_pipeline(executions: int) -> Figures:
     x, y = sentences(2 * MICRO_BATCHES, 128, 30522)
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = STAGES
-    config.allow_recompute = (
-        True  # without it the first stages' activations do not fit, as in examples/pipeline_bert.py
-    )
+    # Without it the first stages' activations do not fit, as in examples/pipeline_bert.py.
+    config.allow_recompute = True
     config.configure_ipu_system()
     with ipu.IPUStrategy(ipus=STAGES).scope():
         piped = compiled(bert(size, 128, "float16"), MICRO_BATCHES)

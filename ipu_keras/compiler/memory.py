@@ -110,7 +110,8 @@ def place(used: list[Var], tiles: int, guard: int, ipus: int = 1) -> Placement:
     by_tile = np.argsort(all_tiles, kind="stable")
     edges = np.searchsorted(all_tiles[by_tile], np.arange(tiles + 1))
     lives = [v.lives or [(v.first, v.last, v.label)] for v in order]
-    ends_of = np.cumsum([len(each) for each in lives])
+    lives_of = np.array([len(each) for each in lives], np.int64)
+    ends_of = np.cumsum(lives_of)
     first = np.array([life[0] for each in lives for life in each], np.int32)
     last = np.array([life[1] for each in lives for life in each], np.int32)
     offsets = np.zeros(len(owner), np.int64)
@@ -126,7 +127,7 @@ def place(used: list[Var], tiles: int, guard: int, ipus: int = 1) -> Placement:
 
     def one(alike: list[Ints]) -> tuple[Ints, int]:
         owners, sizes = owner[alike[0]], all_sizes[alike[0]]
-        many = np.array([len(lives[v]) for v in owners], np.int64)
+        many = lives_of[owners]
         ends = np.cumsum(many)
         at = np.repeat(ends_of[owners] - ends, many) + np.arange(many.sum())
         found: tuple[Ints, int] = first_fit(sizes, ends, first[at], last[at], guard)
