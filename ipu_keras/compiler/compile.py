@@ -124,8 +124,8 @@ def _program(
 ) -> tuple[Program, MemoryReport]:  # fmt: skip
     """Lower; if it does not fit the tiles, once more with equal products outlined, then with less exchange code.
 
-    Of programs none of which fits it is the one that needs the least. The first one is left when its exchanges alone
-    have too much code.
+    Of programs none of which fits it is the one that needs the least. One without functions is left when its
+    exchanges alone have too much code.
     """
     wish = opts["internal_exchange"]
     price = {effort: FRAGMENT_PRICES[effort] or chip.fragment_price for effort in (wish, "memory")}
@@ -149,7 +149,7 @@ def _program(
         if not worth:
             continue
         lowering = entry(effort, outline)
-        if may_outline and (effort, outline) == efforts[0]:
+        if may_outline and not outline:
             lowering.ctx.code_limit = chip.executable_bytes
         try:
             program = lowering.program()

@@ -148,7 +148,8 @@ def call(ctx: Context, node: Node, lower: Callable[[Context, Node], None]) -> No
 def undo_single_calls(ctx: Context) -> None:
     """A function that is called once is none: its steps have the operands and the result where they lie.
 
-    To be called when all is lowered, while the lists of steps are still those that calls were added to.
+    They stay alone all the same: joined with others, the operands of several products would be in memory at a time. To
+    be called when all is lowered, while the lists of steps are still those that calls were added to.
     """
     for function in ctx.functions.values():
         if function.calls != 1:
@@ -157,7 +158,7 @@ def undo_single_calls(ctx: Context) -> None:
         function.into[:] = [step for step in function.into if id(step) not in gone]
         instead = {taken: by for _, taken, by in function.moved}
         for step in function.only:
-            step.shared, step.call = False, 0
+            step.call = 0
             step.reads = [instead.get(var, var) for var in step.reads]
             step.writes = [instead.get(var, var) for var in step.writes]
             for group in step.groups:

@@ -92,7 +92,7 @@ class RawStep:
         loop: of a loop's first step: the mark of its end, and how often it runs (None: not known).
         choice: of the label between a conditional's two sides: the mark of the end.
         call: the number of the call of a function that it belongs to.
-        shared: a function's own step: other steps may have its groups.
+        shared: a function's own step: other steps may have its groups, and it is joined with none.
     """
 
     kind: int
