@@ -24,10 +24,12 @@ def run_both(
     import tensorflow as tf
 
     from ipu_keras.compiler import compile_module
+    from ipu_runtime.validate import validate
 
     module, jitted = hlo_of(fn, *args)
     wide = [i for i, a in enumerate(args) if _wide(a)]
     exe = compile_module(module, target=target, options=options or None, state=dict.fromkeys(wide))
+    validate(exe.program)  # what is compiled can be saved and loaded
     engine = exe.engine(threads=threads)
     for i in {s["param"] for s in exe.program.header["states"]}:
         engine.write_state(i, np.array(args[i], order="C"))

@@ -34,8 +34,10 @@ class Assembler:
         self.functions: dict[int, tuple[int, int]] = {}
         self.group_labels: list[int] = []
 
-    def group(self, raw: RawGroup) -> int:
-        """Add a group; returns its number."""
+    def group(self, raw: RawGroup) -> tuple[int, int]:
+        """Add a group; returns its number and the next: twice the same where an array has no elements to move."""
+        if not raw.rows:
+            return len(self.groups), len(self.groups)
         first_param, first_column = len(self.params), len(self.columns)
         self.params += [p.step if isinstance(p, Mark) else p for p in raw.params]
         for column in self._numbered(raw):
@@ -44,7 +46,7 @@ class Assembler:
         if raw.members is not None:
             self.members[str(len(self.groups))] = raw.members
         self.groups.append((raw.codelet, raw.rows, *counts, raw.rounding))
-        return len(self.groups) - 1
+        return len(self.groups) - 1, len(self.groups)
 
     def _numbered(self, raw: RawGroup) -> list[Any]:
         """The group's columns, its tiles numbered over all chips: each operand says on which chip it is."""
@@ -82,8 +84,8 @@ class Assembler:
             first = len(self.groups)
             for part in parts:
                 for raw in part.groups:
-                    self.group(raw)
-                    self.group_labels.append(part.label)
+                    begin, end = self.group(raw)
+                    self.group_labels += [part.label] * (end - begin)
             found = first, len(self.groups)
         if one.shared:
             self.functions[id(one.groups)] = found

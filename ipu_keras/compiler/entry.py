@@ -232,7 +232,7 @@ class Entry:
                 here = self.ctx.place(value)
                 write = asm.group(from_host(host_rows(here.layout), here.var, value.itemsize, 0))
                 read = asm.group(to_host(here, value.itemsize, 0))
-                where = {"write": [write, write + 1], "read": [read, read + 1]}
+                where = {"write": list(write), "read": list(read)}
             states.append(
                 {
                     "param": param,
@@ -249,8 +249,8 @@ class Entry:
         constants, blobs, at = [], [], 0
         for var, layout, array, replica in self.ctx.constants:
             raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-            number = asm.group(from_host(host_rows(layout), var, array.dtype.itemsize, 0))
-            constants.append({"groups": [number, number + 1], "first": at, "nbytes": len(raw)})
+            groups = asm.group(from_host(host_rows(layout), var, array.dtype.itemsize, 0))
+            constants.append({"groups": list(groups), "first": at, "nbytes": len(raw)})
             if replica is not None:
                 constants[-1]["replica"] = replica
             blobs.append(raw)

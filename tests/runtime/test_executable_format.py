@@ -53,6 +53,31 @@ def test_round_trip_gives_the_same_bits(saved):
     assert loaded.profile().cycles == exe.profile().cycles
 
 
+EMPTY = {
+    "product": (lambda a, b: (a @ b, b @ a + 1.0), [(4, 0), (0, 4)]),
+    "reduction": (lambda a: (tf.reduce_sum(a, 0), tf.reduce_max(a, 0), tf.sort(a, 0)), [(0, 4)]),
+    "movement": (lambda a, b: (tf.concat([a, b], 0), tf.transpose(a), tf.gather(b, np.zeros(0, "i"))), [(0, 4), (2, 4)]),
+    "loop": (lambda a: tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, x + 1.0), (0, a)), [(0, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.parametrize("state", [None, 0])
+def test_arrays_without_elements_come_back(tmp_path, name, state):
+    fn, shapes = EMPTY[name]
+    args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    module, theirs = hlo_of(fn, *args)
+    exe = hlo.compile(module, target=hlo.Target("small", tiles=8), state=None if state is None else {state: None})
+    exe.save(tmp_path / "model.ipu")
+    engine = hlo.load(tmp_path / "model.ipu").engine()
+    for param in () if state is None else (state,):
+        engine.write_state(param, args[param])
+        np.testing.assert_array_equal(engine.read_state(param), args[param])
+    ours = engine.run({i: a[None] for i, a in enumerate(args) if i != state})
+    for k, wanted in enumerate(tf.nest.flatten(theirs(*args))):
+        np.testing.assert_allclose(ours[k][0], wanted, rtol=1e-5, strict=True)
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing(saved, tmp_path, monkeypatch):
     exe, path, _ = saved
     plain = tmp_path / "plain"
