@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.compiler.parallel.spec import Parallel, offloads
 from ipu_keras.config import system
 from ipu_keras.frontend import collectives, tfapi
 from ipu_keras.frontend.gradients import Gradients
@@ -89,7 +89,8 @@ def pipeline(
         forward_propagation_stages_poplar_options: one PipelineStageOptions a stage, over those of the configuration.
         backward_propagation_stages_poplar_options: the same for the backward stages.
         weight_update_poplar_options: the same for the weight update.
-        offload_weight_update_variables: whether what only the weight update uses lies in streaming memory.
+        offload_weight_update_variables: whether what only the weight update uses lies in streaming memory; None is
+            automatic: yes.
         replicated_optimizer_state_sharding: whether replicas share what lies there: each streams its part.
         offload_activations: whether activations that wait for their backward stage do so in streaming memory.
         offload_gradient_accumulation_buffers: only None or False.
@@ -174,10 +175,11 @@ def pipeline(
         schedule=schedule,
         training=training,
         recompute=training and configured is not None and bool(configured.config.allow_recompute),
-        offload=training and bool(offload_weight_update_variables),
+        offload=training and offloads(offload_weight_update_variables),
         stash=training and bool(offload_activations),
         stage_options=stage_options,
         shard=training and bool(replicated_optimizer_state_sharding),
+        remote_bytes=system.remote_bytes(),
     )
     mixed = arguments.interleaved(schedule, recomputation_mode)
     how = Gradients(training, method.name, None, replicas, checkpoints=spec.recompute and mixed)

@@ -14,7 +14,7 @@ from ipu_keras.config.refusals import ConfigTypeError, SystemStateError
 from ipu_keras.config.tree import IPUConfig
 from ipu_keras.target import Target
 
-__all__ = ["System", "configure_ipu_system", "current", "get_ipu_config", "reset_ipu_configuration"]
+__all__ = ["System", "configure_ipu_system", "current", "get_ipu_config", "remote_bytes", "reset_ipu_configuration"]
 
 logger = logging.getLogger("ipu_keras")
 
@@ -137,3 +137,9 @@ def get_ipu_config(session: Any = None) -> list[IPUConfig]:
 def current() -> System | None:
     """The system as it is configured, None if it is not."""
     return _system
+
+
+def remote_bytes() -> int:
+    """Bytes of the smallest tensor that goes to streaming memory, by the configuration or its default."""
+    config = IPUConfig() if _system is None else _system.config
+    return int(config.optimizations.minimum_remote_tensor_size)

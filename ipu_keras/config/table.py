@@ -59,6 +59,7 @@ _ACTING: list[tuple[str, Any, Any, int, str]] = [
     (f"{_FP}.nanoo", bool, False, 1, "an fp16 overflow gives NaN, not the largest number"),
     (f"{_FP}.set_all", bool, False, 2, "all five of the others on, esr being ON"),
     ("optimizations.enable_graph_outlining", bool, True, 3, "equal products are code once where code is scarce"),
+    ("optimizations.minimum_remote_tensor_size", int, 128, 2, "bytes below which a tensor is not offloaded"),
     ("device_connection.version", str, "", 1, 'the chip: "ipu1", "ipu2", "ipu21", or "" for that of ipu_model'),
     ("ipu_model.tiles_per_ipu", int, 0, 3, "tiles of the chip; 0 for as many as the version has"),
     ("ipu_model.version", str, "ipu2", 3, 'the chip where device_connection.version is "": "ipu1", "ipu2", "ipu21"'),
@@ -101,7 +102,6 @@ _ACCEPTED: list[tuple[str, Any, Any, int, str]] = [
     ("optimizations.maximum_send_recv_cluster_size", int, 0, 3, "bytes of sends and receives done at once"),
     ("optimizations.maximum_reduce_many_buffer_size", int, 0, 2, "bytes of reductions done at once"),
     ("optimizations.maximum_all_gather_buffer_size", int, 0, 3, "bytes of all-gathers done at once"),
-    ("optimizations.minimum_remote_tensor_size", int, 128, 2, "bytes below which a tensor is not offloaded"),
     (
         "optimizations.merge_remote_buffers",
         MergeRemoteBuffersBehaviour,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.compiler.parallel.spec import Parallel, offloads
 from ipu_keras.errors import ConfigError, DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.gradients import Gradients
@@ -62,8 +62,9 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
             "predict with steps_per_execution. train_on_batch and the like have one batch, which is no whole weight "
             "update with gradient accumulation, and no round of all replicas."
         )
+    kwargs = _kwargs(options, count > 0)
     if train:
-        _refuse_placements(model, _kwargs(options, count > 0))
+        _refuse_placements(model, kwargs)
     spec = Parallel(
         replicas=replicas,
         micro_batches=micro,
@@ -72,10 +73,11 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
         schedule=options.schedule if count else Parallel.schedule,
         training=train,
         recompute=count > 0 and train and model._ipu_strategy.allow_recompute,
-        offload=train and bool(_kwargs(options, count > 0).get("offload_weight_update_variables")),
-        stash=train and count > 0 and bool(_kwargs(options, True).get("offload_activations")),
+        offload=train and offloads(kwargs.get("offload_weight_update_variables")),
+        stash=train and count > 0 and bool(kwargs.get("offload_activations")),
         stage_options=_stage_options(model, count),
-        shard=train and bool(_kwargs(options, count > 0).get("replicated_optimizer_state_sharding")),
+        shard=train and bool(kwargs.get("replicated_optimizer_state_sharding")),
+        remote_bytes=model._ipu_strategy.remote_bytes,
     )
     return spec, 1 if batches is None else batches // (micro * replicas)
 
@@ -110,11 +112,12 @@ def _refuse_placements(model: Any, kwargs: dict[str, Any]) -> None:
             "memory. Leave them out.",
             asked,
         )
-    if kwargs.get("replicated_optimizer_state_sharding") and not kwargs.get("offload_weight_update_variables"):
+    offload = offloads(kwargs.get("offload_weight_update_variables"))
+    if kwargs.get("replicated_optimizer_state_sharding") and not offload:
         _say_once(
             model,
             "accepted, without an effect: replicated_optimizer_state_sharding shares what "
-            "offload_weight_update_variables offloads, and that is not asked for.",
+            "offload_weight_update_variables offloads, and that is off.",
         )
 
 

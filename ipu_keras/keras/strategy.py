@@ -133,6 +133,11 @@ class IPUStrategy(tf.distribute.Strategy):
         return configured is not None and bool(configured.config.allow_recompute)
 
     @property
+    def remote_bytes(self) -> int:
+        """Bytes of the smallest tensor that goes to streaming memory (`IPUConfig.optimizations`)."""
+        return system.remote_bytes()
+
+    @property
     def options(self) -> dict[str, Any] | None:
         """Options of the compiler: the strategy's own; without a target of its own over the configured system's."""
         configured = system.current() if self._target is None else None

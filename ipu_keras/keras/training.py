@@ -285,6 +285,7 @@ def how(model: Any) -> tuple[Any, ...]:
         strategy.ipus,
         strategy.allow_recompute,
         strategy.norm_group,
+        strategy.remote_bytes,
         options.version(model),
     )
 

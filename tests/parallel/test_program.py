@@ -206,9 +206,18 @@ def test_each_stage_has_its_chip(plan):
     if plan.optimizer != "sgd":
         slots = [s for s in header["states"] if s["shape"]]
         assert len(slots) == len(chip_of) * 2 * {"adam": 3, "momentum": 2}[plan.optimizer]
+        fetches = [
+            program.group(group)
+            for kind, first, last, _ in program.steps.tolist()
+            for group in range(first, last)
+            if kind == STREAM_IN
+        ]
         for state in slots:  # each is written by the host on one chip, that of its weight
-            where = set((program.group(state["write"][0]).columns[1] // tiles).tolist())
-            assert len(where) == 1
+            if "remote" in state:
+                writes = [view for view in fetches if int(view.params[2]) == state["remote"]]
+            else:
+                writes = [program.group(state["write"][0])]
+            assert len({chip for view in writes for chip in (view.col(1) // tiles).tolist()}) == 1
 
 
 @pytest.mark.parametrize("plan", PLACED, ids=str)

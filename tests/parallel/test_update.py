@@ -11,7 +11,7 @@ import ipu_keras as ipu
 STAGES, MICRO, UNITS = 3, 6, 8
 
 
-def trained(offload):
+def trained(**options):
     """Dense layers of one shape, one a stage: what the update makes for one of them it may not take for another."""
     keras.utils.set_random_seed(1)
     with ipu.IPUStrategy(ipus=4).scope():
@@ -21,12 +21,14 @@ def trained(offload):
                 x = keras.layers.Dense(UNITS, activation="tanh", name=f"dense_of_{stage}")(x)
         model = keras.Model(inputs, x)
         model.compile(keras.optimizers.Adam(0.01, epsilon=1e-3), "mse", steps_per_execution=MICRO)
-        model.set_pipelining_options(
-            MICRO, gradient_accumulation_reduction_method="mean", offload_weight_update_variables=offload
-        )
+        model.set_pipelining_options(MICRO, gradient_accumulation_reduction_method="mean", **options)
+    fit(model)
+    return model
+
+
+def fit(model):
     data = np.random.default_rng(0).normal(size=(2, 2 * MICRO, UNITS)).astype(np.float32)
     model.fit(*data, batch_size=2, shuffle=False, epochs=2, verbose=0)
-    return model
 
 
 def chips_of(program):
@@ -41,7 +43,7 @@ def chips_of(program):
 
 
 def test_state_is_where_its_weight_is():
-    found = chips_of(ipu.executable(trained(offload=False)).program)
+    found = chips_of(ipu.executable(trained(offload_weight_update_variables=False)).program)
     kernels = {label: chips for label, chips in found.items() if label.endswith("kernel") or "kernel_" in label}
     assert len(kernels) >= 3 * STAGES  # a weight and two moments each, at least
     for label, chips in kernels.items():
@@ -49,7 +51,8 @@ def test_state_is_where_its_weight_is():
 
 
 def test_offloaded_state_is_not_on_the_chips_between_updates():
-    here, away = trained(offload=False), trained(offload=True)
+    # Unless told otherwise, state leaves: streaming memory is there (api.md 7).
+    here, away = trained(offload_weight_update_variables=False), trained()
     for mine, theirs in zip(here.get_weights(), away.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     moments = 2 * STAGES * 4 * UNITS * UNITS  # of the kernels, fp32; biases are too small to leave
@@ -58,6 +61,22 @@ def test_offloaded_state_is_not_on_the_chips_between_updates():
     program = ipu.executable(away).program
     remote = [state for state in program.header["states"] if "remote" in state]
     assert sum(4 * int(np.prod(state["shape"])) for state in remote) == moments
+
+
+def test_state_below_the_smallest_remote_tensor_stays():
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 4
+    config.optimizations.minimum_remote_tensor_size = 4 * UNITS * UNITS + 1
+    config.configure_ipu_system()
+    try:
+        model = trained()
+        assert not [s for s in ipu.executable(model).program.header["states"] if "remote" in s]
+        config.optimizations.minimum_remote_tensor_size -= 1
+        config.configure_ipu_system()  # the program is made anew
+        fit(model)
+        assert len([s for s in ipu.executable(model).program.header["states"] if "remote" in s]) == 2 * STAGES
+    finally:
+        ipu.config.reset_ipu_configuration()
 
 
 def variables_of(program):
@@ -72,7 +91,7 @@ def variables_of(program):
 
 @pytest.mark.parametrize("offload", [False, True])
 def test_the_update_is_that_of_plain_keras(offload):
-    found = trained(offload).get_weights()
+    found = trained(offload_weight_update_variables=offload).get_weights()
     keras.utils.set_random_seed(1)
     twin = keras.Sequential([keras.Input((UNITS,))] + [keras.layers.Dense(UNITS, "tanh") for _ in range(STAGES)])
     twin.compile(keras.optimizers.Adam(0.01, epsilon=1e-3), "mse")

@@ -22,6 +22,7 @@ from tests.harness import hlo_of
 rng = np.random.default_rng(0)
 ARGS = [rng.normal(size=s).astype(np.float32) for s in ((4, 6, 6, 3), (3, 3, 3, 4), (20, 5))]
 INDEX = np.array([3, 19, 3], np.int32)
+NONE = np.zeros(0, np.int32)
 
 
 def model(image, kernel, table, index, seed):
@@ -56,7 +57,7 @@ def test_round_trip_gives_the_same_bits(saved):
 EMPTY = {
     "product": (lambda a, b: (a @ b, b @ a + 1.0), [(4, 0), (0, 4)]),
     "reduction": (lambda a: (tf.reduce_sum(a, 0), tf.reduce_max(a, 0), tf.sort(a, 0)), [(0, 4)]),
-    "movement": (lambda a, b: (tf.concat([a, b], 0), tf.transpose(a), tf.gather(b, np.zeros(0, "i"))), [(0, 4), (2, 4)]),
+    "movement": (lambda a, b: (tf.concat([a, b], 0), tf.transpose(a), tf.gather(b, NONE)), [(0, 4), (2, 4)]),
     "loop": (lambda a: tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, x + 1.0), (0, a)), [(0, 4)]),
 }
 

@@ -15,7 +15,6 @@ from ipu_keras.compiler.move import plan_move
 from ipu_keras.compiler.parallel.cut import Cut
 from ipu_keras.compiler.parallel.queues import Keep, Queue, plan_route
 from ipu_keras.compiler.parallel.schedule import Schedule
-from ipu_keras.compiler.parallel.spec import REMOTE_BYTES
 from ipu_keras.graph.ir import Value
 from ipu_runtime.codelets import registry
 from ipu_runtime.codelets.fifo_model import CLEAR, COUNTER_BYTES, PUT, TAKE
@@ -31,7 +30,7 @@ class Crossing:
         ctx: of the lowering.
         schedule: of the pipeline.
         cut: the step in parts.
-        stash: whether what waits for a later stage of its chip waits in streaming memory.
+        stash: bytes from which what waits for a later stage of its chip waits in streaming memory; None for nothing.
 
     Attributes:
         made: value that crosses -> the output of its stage's graph that it is; filled by whoever lowers the stage.
@@ -42,7 +41,7 @@ class Crossing:
         stashes: what waits in streaming memory, for the header.
     """
 
-    def __init__(self, ctx: Context, schedule: Schedule, cut: Cut, stash: bool = False) -> None:
+    def __init__(self, ctx: Context, schedule: Schedule, cut: Cut, stash: int | None = None) -> None:
         self._stash = stash
         self._ctx, self._schedule = ctx, schedule
         self._routes = {value: plan_route(schedule, maker, cut.users[value]) for value, maker in cut.made.items()}
@@ -76,7 +75,7 @@ class Crossing:
             here.var.carried |= self._position(p) < self._position(use.holder)
             ctx.located[param] = here
             return
-        if self._stash and param.nbytes >= REMOTE_BYTES:
+        if self._stash is not None and param.nbytes >= self._stash:
             ctx.lazy[param] = self._away(use, here, param)
             return
         queue = self._queue(use, here, param.itemsize)

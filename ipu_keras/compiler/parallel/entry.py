@@ -36,7 +36,6 @@ from ipu_keras.compiler.parallel.chips import LINK, spread_over_chips
 from ipu_keras.compiler.parallel.crossing import Crossing
 from ipu_keras.compiler.parallel.cut import ACC, COUNT, CROSS, FEED, STATE, STREAM, Part, cut
 from ipu_keras.compiler.parallel.schedule import Schedule
-from ipu_keras.compiler.parallel.spec import REMOTE_BYTES
 from ipu_keras.compiler.parallel.stages import assign, may_be_copied
 from ipu_keras.compiler.passes.fuse import fuse
 from ipu_keras.compiler.passes.generator import GENERATOR
@@ -74,7 +73,7 @@ class ParallelEntry(Entry):
         self.sums: dict[Any, tuple[Value, int]] = {}  # accumulated value -> (its parameter, chip)
         self.copies: dict[tuple[int, int], Value] = {}  # small state on another chip
         self.outputs: list[dict[str, Any]] = []
-        self.crossing = Crossing(ctx, schedule, self.cut, spec.stash)
+        self.crossing = Crossing(ctx, schedule, self.cut, spec.remote_bytes if spec.stash else None)
         self.begin: list[RawStep] = []
         for i, value in enumerate(self.graph.params):
             if i in self.state:
@@ -275,7 +274,8 @@ class ParallelEntry(Entry):
                 alone = end.what not in self.chips
                 self.chips.setdefault(end.what, chip[param])
                 home = self.graph.params[end.what]
-                if self.spec.offload and alone and param.nbytes >= REMOTE_BYTES and param.node.name != GENERATOR:
+                large = param.nbytes >= self.spec.remote_bytes
+                if self.spec.offload and alone and large and param.node.name != GENERATOR:
                     ctx.lazy[param] = self._fetch(end.what, param)
                 elif (here := ctx.find(home)) is not None:
                     # A stage's weight: what only reads it (its norm, say) should find it where it lies.

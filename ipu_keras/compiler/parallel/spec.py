@@ -8,7 +8,7 @@ from typing import Any
 from ipu_keras.errors import ConfigError
 from ipu_keras.pipelining import PipelineSchedule
 
-__all__ = ["ACCUMULATE", "CHECKPOINT", "DEQUEUE", "ENQUEUE", "PIPELINE", "Parallel"]
+__all__ = ["ACCUMULATE", "CHECKPOINT", "DEQUEUE", "ENQUEUE", "PIPELINE", "REMOTE_BYTES", "Parallel", "offloads"]
 
 ACCUMULATE = "ipu_keras.accumulate"
 """Target of the custom call whose operand is summed over an iteration's micro-batches; what follows it is done once."""
@@ -29,6 +29,21 @@ REMOTE_BYTES = 128
 """What is smaller stays on the tiles. Source: api.md 2.2, optimizations.minimum_remote_tensor_size."""
 
 
+def offloads(given: bool | None) -> bool:
+    """Whether the state of the weight update lies in streaming memory, by the argument that says so.
+
+    Args:
+        given: ``offload_weight_update_variables``; None is automatic: yes, for streaming memory is there.
+
+    Example:
+        >>> offloads(None), offloads(False)
+        (True, False)
+
+    Source: api.md 7.
+    """
+    return given is None or bool(given)
+
+
 @dataclass(frozen=True)
 class Parallel:
     """How a step is spread over chips.
@@ -47,6 +62,7 @@ class Parallel:
         stage_options: options of the compiler over those of the program, as pairs: of each program stage, and of the
             weight update; empty for none.
         shard: whether replicas share what lies there: each streams its part, and the others get it over the links.
+        remote_bytes: what is smaller stays on the tiles.
 
     Example:
         >>> Parallel(micro_batches=4).ipus
@@ -65,6 +81,7 @@ class Parallel:
     offload: bool = False
     stash: bool = False
     shard: bool = False
+    remote_bytes: int = REMOTE_BYTES
     stage_options: tuple[tuple[tuple[str, Any], ...], ...] = ()
 
     def __post_init__(self) -> None:
