@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ipu_keras.compiler import cache
@@ -107,7 +108,8 @@ def compile_module(
         raise _unsupported(name, found)
     made = []
     for form in forms:
-        made.append(_program(form, chip, opts, states, names, name, wide, spec))
+        with _without_collecting():
+            made.append(_program(form, chip, opts, states, names, name, wide, spec))
         if made[-1][1].fits:
             break
     # availableMemoryProportion is a wish: what keeps to it may need more, for its loops, than what does not.
@@ -116,6 +118,18 @@ def compile_module(
     if kept is not None:
         kept.save(program)
     return Executable(program, compile_seconds=time.perf_counter() - started, options=opts, execute=execute)
+
+
+@contextlib.contextmanager
+def _without_collecting() -> Iterator[None]:
+    """No search for reference cycles: a lowering makes millions of objects and few cycles, and a search walks all."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _program(
