@@ -19,6 +19,7 @@ from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import FRAGMENT_PRICES, resolve_options
 from ipu_keras.compiler.parallel.entry import ParallelEntry
 from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.compiler.parallel.stages import own_options
 from ipu_keras.compiler.passes import REGION, run_passes
 from ipu_keras.compiler.passes.expand import expand
 from ipu_keras.compiler.passes.fuse import fuse
@@ -96,7 +97,8 @@ def compile_module(
         raise _unsupported(name, found)
     try:
         graph = run_passes(graph, check, fused=False)
-        forms = list(dict.fromkeys([split_serially(graph, chip, opts), graph]))
+        in_pieces = split_serially(graph, chip, opts, own_options(graph, spec, names))
+        forms = list(dict.fromkeys([in_pieces, graph]))
         if spec.replicas > 1 and opts["stochastic_rounding"] in ("stable", "identical"):
             for form in forms:
                 mark_common(form, states, spec.replicas, GENERATOR)

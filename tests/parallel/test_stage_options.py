@@ -13,6 +13,8 @@ from ipu_runtime.opcodes import DTYPE_NUMBER
 
 UNITS, MICRO = 256, 4
 NONE = PipelineStageOptions()
+weights = {}
+"""By executable: what the model had learnt."""
 
 
 def trained(**options):
@@ -28,7 +30,9 @@ def trained(**options):
         model.set_pipelining_options(MICRO, gradient_accumulation_reduction_method="mean", **options)
     data = np.random.default_rng(0).normal(size=(2, 32 * MICRO, UNITS)).astype(np.float16)
     model.fit(*data, batch_size=32, verbose=0)
-    return ipu.executable(model)
+    exe = ipu.executable(model)
+    weights[exe] = model.get_weights()
+    return exe
 
 
 def partials(exe):
@@ -72,6 +76,21 @@ def test_memory_of_one_stage():
     )
     assert largest(exe, "dense_1") <= 0.8 * usual
     assert largest(exe, "dense_0") == largest(free, "dense_0")
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_products_in_pieces_of_one_stage(phase):
+    """No plan keeps to a thousandth of a tile: the stage's products are loops, inside of the loop over slots."""
+    little = PipelineStageOptions(matmul_options={"availableMemoryProportion": "0.001"})
+    exe = trained(**{f"{phase}_propagation_stages_poplar_options": [NONE, little]})
+    header, steps = exe.program.header, exe.program.steps.tolist()
+    (_, *inner) = header["loops"]
+    labels = [header["labels"][label] for low, high, _ in inner for *_, label in steps[low : high + 1]]
+    assert inner and all(f"dense_1|{phase}|" in label for label in labels if "dense" in label)
+    whole = trained()
+    assert not whole.program.header["loops"][1:]
+    for mine, theirs in zip(weights[exe], weights[whole], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-3, atol=2e-3)
 
 
 def test_what_does_nothing_is_named_once(caplog):

@@ -8,6 +8,7 @@ that the micro-batches leave alone (a transposed weight, a cast one) is *free*: 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.parallel.schedule import Schedule
@@ -15,7 +16,7 @@ from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.errors import UnsupportedError
 from ipu_keras.graph.ir import Graph, Node, Value, has_effects
 
-__all__ = ["FREE", "Parts", "assign", "may_be_copied"]
+__all__ = ["FREE", "Parts", "assign", "may_be_copied", "own_options"]
 
 FREE = -1
 """Part of a node that every part has for itself."""
@@ -98,6 +99,21 @@ def assign(
         _pull(graph, of, steady, changed)
         _check_states(graph, of, changed, state, labels)
     return Parts(update, of, steady)
+
+
+def own_options(graph: Graph, spec: Parallel, names: Names) -> dict[Node, dict[str, Any]]:
+    """Options of the compiler, over those of the program, for each node of a stage or weight update that has some.
+
+    Args:
+        graph: the step, before it is cut.
+        spec: with the options of the stages.
+        names: where nodes come from.
+    """
+    if not spec.pipelined or not spec.stage_options:
+        return {}
+    schedule = Schedule(spec.schedule, spec.devices, spec.training)
+    part = _wanted(graph, spec, schedule, names) | dict.fromkeys(_late(graph, names), -1)
+    return {node: own for node, p in part.items() if p < schedule.stages and (own := spec.options_of(p))}
 
 
 def _late(graph: Graph, names: Names) -> set[Node]:

@@ -47,24 +47,27 @@ class Cut:
     pieces: int
 
 
-def split_serially(graph: Graph, target: Target, options: Mapping[str, Any]) -> Graph:
+def split_serially(
+    graph: Graph, target: Target, options: Mapping[str, Any], own: Mapping[Node, Mapping[str, Any]] | None = None
+) -> Graph:
     """The graph with loops in place of the products that are too large to be done at once.
 
     Args:
         graph: simplified; it may be fused.
         target: the chip.
         options: of the compiler.
+        own: more options, over these, of some nodes of the graph and of what they call.
 
     Returns:
         The same graph if there are none.
     """
-
-    cuts = {node: cut for node in graph.nodes if (cut := cut_of(node, target, options)) is not None}
+    asked = {node: {**options, **own[node]} if own and node in own else options for node in graph.nodes}
+    cuts = {node: cut for node in graph.nodes if (cut := cut_of(node, target, asked[node])) is not None}
     regions = {
         node: new
         for node in graph.nodes
         if (old := node.attrs.get("regions"))
-        and (new := tuple(split_serially(region, target, options) for region in old)) != old
+        and (new := tuple(split_serially(region, target, asked[node]) for region in old)) != old
     }
     if not cuts and not regions:
         return graph
