@@ -415,9 +415,9 @@ _ABOUT_PRETRAINING = (
     "hidden states. The streams of the host are counted. Equal products are outlined, as the published script outlines "
     "its dense layers. **It does not fit here**, and on the chip it did. What is more than there: products that the "
     "chip does in pieces for availableMemoryProportion are done at once (in pieces the fullest tile needs 980 KiB, "
-    "without dropout: operand and result of such a loop are also there whole, in another order), the GELU keeps five arrays for its gradient, and exchanges other than of products are not outlined. The "
-    "rate is what chips with room would have. Dropout draws its mask by Philox, "
-    "operation by operation, as XLA does; the chip has a generator in hardware, so the line without dropout is the "
+    "without dropout: operand and result of such a loop are also there whole, in another order), the GELU keeps five "
+    "arrays for its gradient, and exchanges other than of products are not outlined. The rate is what chips with room "
+    "would have. Dropout draws its mask by Philox, operation by operation, as XLA does; the chip has a generator in hardware, so the line without dropout is the "
     "nearer one, and what is dearer in it than on the chip is norms and the GELU, which are operations here."
 )
 
