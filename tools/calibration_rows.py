@@ -417,8 +417,9 @@ _ABOUT_PRETRAINING = (
     "chip does in pieces for availableMemoryProportion are done at once (in pieces the fullest tile needs 980 KiB, "
     "without dropout: operand and result of such a loop are also there whole, in another order), the GELU keeps five "
     "arrays for its gradient, and exchanges other than of products are not outlined. The rate is what chips with room "
-    "would have. Dropout draws its mask by Philox, operation by operation, as XLA does; the chip has a generator in hardware, so the line without dropout is the "
-    "nearer one, and what is dearer in it than on the chip is norms and the GELU, which are operations here."
+    "would have. Dropout draws its mask by Philox, operation by operation, as XLA does; the "
+    "chip has a generator in hardware, so the line without dropout is the nearer one, and what is dearer in it than on "
+    "the chip is norms and the GELU, which are operations here."
 )
 
 

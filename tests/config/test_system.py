@@ -185,6 +185,7 @@ ACTING = {
     "ipu_model.version",
     "allow_recompute",
     "optimizations.enable_graph_outlining",
+    "optimizations.minimum_remote_tensor_size",
     GROUP,
     STABLE,
     *(f"{FP}.{name}" for name in ("inv", "div0", "oflo", "esr", "nanoo", "set_all")),
