@@ -41,6 +41,7 @@ def step(model, x, y):
     return {k: float(v) for k, v in model.train_function(iter([(x, y)])).items()}
 
 
+@pytest.mark.sweep(turns=2)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changes_are_used(change, way):
     inside, outside = helpers.pair(optimizer="sgd", norm=False)

@@ -69,6 +69,7 @@ def test_the_profile_is_that_of_the_program_that_runs(built):
         assert (p.memory.always_live_bytes, p.memory.peak_bytes) == (q.memory.always_live_bytes, q.memory.peak_bytes)
 
 
+@pytest.mark.sweep(turns=3)
 def test_large_variables_take_no_memory():
     """A layer of 2 GiB with two slots of Adam: made, traced and compiled with less than a tenth of one of them."""
     script = """

@@ -35,6 +35,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sweep(turns=3)
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_takes_what_keras_takes(name, dtype):

@@ -33,6 +33,7 @@ def pair(schedule, stages, replicas, build=pl.mlp):
     return model, plain, steps, steps * replicas * EXECUTIONS
 
 
+@pytest.mark.sweep(turns=3)
 @pytest.mark.parametrize("schedule, stages, replicas", CASES)
 def test_predict(schedule, stages, replicas):
     model, plain, steps, batches = pair(schedule, stages, replicas)

@@ -110,6 +110,7 @@ def test_schedule(schedule, stages, training):
         assert Counter(stage for _, stage, _ in expected) == dict.fromkeys(range(program_stages), count)
 
 
+@pytest.mark.sweep(turns=3)
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("schedule", SCHEDULES)

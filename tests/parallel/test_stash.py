@@ -43,8 +43,8 @@ def pipelined(schedule, away, micro, replicas):
     ("schedule", "replicas", "recompute"),
     [
         (PipelineSchedule.Grouped, 1, False),
-        (PipelineSchedule.Interleaved, 1, False),
-        (PipelineSchedule.Grouped, 2, True),
+        pytest.param(PipelineSchedule.Interleaved, 1, False, marks=pytest.mark.sweep(turns=3)),
+        pytest.param(PipelineSchedule.Grouped, 2, True, marks=pytest.mark.sweep(turns=3)),
     ],
 )
 def test_stashed_activations_change_no_bit(schedule, replicas, recompute):

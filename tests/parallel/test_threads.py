@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.parallel import pipelines as pl
+from tests.sweep import in_turns
 
 PLAN = pl.Plan("Grouped", 2, 8, 2, optimizer="adam", updates=3)
 
@@ -24,7 +25,7 @@ def trained(threads: int, executions: int = 1, plan: pl.Plan = PLAN) -> list[byt
     return [a.tobytes() for a in found]
 
 
-@pytest.mark.parametrize("schedule", ["Grouped", "Interleaved", "Sequential"])
+@pytest.mark.parametrize("schedule", in_turns(["Grouped", "Interleaved", "Sequential"], 3, always=["Grouped"]))
 def test_threads(schedule):
     plan = pl.Plan(schedule, 2, 8, 2, "running_mean", "adam", updates=3)
     assert trained(1, plan=plan) == trained(2, plan=plan)
