@@ -166,7 +166,7 @@ def pipeline(
             "repeat_count, or call strategy.run several times."
         )
     replicas = arguments.checked_replicas(tracer.ipus, len(stages), devices)
-    training, configured = optimizer_function is not None, system.current()
+    training, configured = optimizer_function is not None, system.spreading()
     spec = Parallel(
         replicas=replicas,
         micro_batches=count,
@@ -174,12 +174,12 @@ def pipeline(
         device_mapping=devices,
         schedule=schedule,
         training=training,
-        recompute=training and configured is not None and bool(configured.config.allow_recompute),
+        recompute=training and configured.recompute,
         offload=training and offloads(offload_weight_update_variables),
         stash=training and bool(offload_activations),
         stage_options=stage_options,
         shard=training and bool(replicated_optimizer_state_sharding),
-        remote_bytes=system.remote_bytes(),
+        remote_bytes=configured.remote_bytes,
     )
     mixed = arguments.interleaved(schedule, recomputation_mode)
     how = Gradients(training, method.name, None, replicas, checkpoints=spec.recompute and mixed)

@@ -22,7 +22,7 @@ from ipu_keras.compiler.passes.generator import GENERATOR
 from ipu_keras.compiler.schedule import in_order
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
-from ipu_runtime.program import END, REPEAT, STREAM_IN, STREAM_OUT, Program
+from ipu_runtime.program import COMPUTE, END, EXCHANGE, REPEAT, STREAM_IN, STREAM_OUT, Program
 
 
 class Entry:
@@ -179,7 +179,7 @@ class Entry:
     def _assemble(self, before: list[RawStep], body: list[RawStep], outputs: list[dict[str, Any]]) -> Program:
         ctx, graph = self.ctx, self.graph
         repeat, end = (RawStep(kind, [], [], [], ctx.at("|control|repeat")) for kind in (REPEAT, END))
-        sequence = [*in_order(before), [repeat], *in_order(body), [end]]
+        sequence = [*filter(_has_rows, in_order(before)), [repeat], *filter(_has_rows, in_order(body)), [end]]
         for i, parts in enumerate(sequence):
             for part in parts:
                 if part.mark is not None:
@@ -256,3 +256,9 @@ class Entry:
             blobs.append(raw)
             at += len(raw)
         return constants, np.concatenate(blobs) if blobs else np.zeros(0, np.uint8)
+
+
+def _has_rows(parts: list[RawStep]) -> bool:
+    """Whether a superstep does anything: those of arrays without elements do not, and cost no sync."""
+    data = parts[0].kind in (COMPUTE, EXCHANGE, STREAM_IN, STREAM_OUT)
+    return not data or any(raw.rows for part in parts for raw in part.groups)

@@ -14,7 +14,7 @@ from ipu_keras.config.refusals import ConfigTypeError, SystemStateError
 from ipu_keras.config.tree import IPUConfig
 from ipu_keras.target import Target
 
-__all__ = ["System", "configure_ipu_system", "current", "get_ipu_config", "remote_bytes", "reset_ipu_configuration"]
+__all__ = ["System", "configure_ipu_system", "current", "get_ipu_config", "reset_ipu_configuration", "spreading"]
 
 logger = logging.getLogger("ipu_keras")
 
@@ -139,7 +139,26 @@ def current() -> System | None:
     return _system
 
 
-def remote_bytes() -> int:
-    """Bytes of the smallest tensor that goes to streaming memory, by the configuration or its default."""
+@dataclass(frozen=True)
+class Spreading:
+    """What the configuration says of how a program is spread; a program is made for one such.
+
+    Attributes:
+        recompute: whether pipelines may work activations out again.
+        norm_group: replicas that share the statistics of a batch normalization.
+        remote_bytes: of the smallest tensor that goes to streaming memory.
+    """
+
+    recompute: bool
+    norm_group: int
+    remote_bytes: int
+
+
+def spreading() -> Spreading:
+    """What is configured, or the defaults."""
     config = IPUConfig() if _system is None else _system.config
-    return int(config.optimizations.minimum_remote_tensor_size)
+    return Spreading(
+        bool(config.allow_recompute),
+        int(config.norms.experimental.distributed_batch_norm_replica_group_size),
+        int(config.optimizations.minimum_remote_tensor_size),
+    )

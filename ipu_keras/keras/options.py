@@ -158,7 +158,7 @@ class Options:
             gradient_accumulation_reduction_method: ``"sum"``, ``"mean"`` or ``"running_mean"``, or a member of
                 `GradientAccumulationReductionMethod`. `set_pipelining_options` sets the same one.
             use_v2_gradient_accumulation_optimizer: accepted; there is one way to accumulate.
-            **gradient_accumulation_optimizer_kwargs: dtype, offload_weight_update_variables,
+            **gradient_accumulation_optimizer_kwargs: dtype, offload_weight_update_variables (on unless it is False),
                 replicated_optimizer_state_sharding; not saved with the model.
 
         Raises:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.config import system
 from ipu_keras.errors import DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.gradients import Gradients
@@ -58,6 +59,7 @@ class FunctionRunner:
             )
         self._function = weakref.ref(function)
         self._how, self._execute, self._ipus = (target, options, engine_options), execute, ipus
+        self._spreading = system.spreading()
         self._name = str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
         self._make = lambda step: Session(
             step,
@@ -113,7 +115,8 @@ class FunctionRunner:
         Args:
             strategy: the strategy.
         """
-        return (*self._how[:2], self._ipus) != (strategy.target, strategy.options, strategy.ipus)
+        made_for = (*self._how[:2], self._ipus, self._spreading)
+        return made_for != (strategy.target, strategy.options, strategy.ipus, system.spreading())
 
     def program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, list[np.ndarray]]:
         """The program for these arguments, and the arrays among them that are sent to it.

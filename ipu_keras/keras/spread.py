@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import Parallel, offloads
+from ipu_keras.config import system
 from ipu_keras.errors import ConfigError, DataError, UnsupportedError
 from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.gradients import Gradients
@@ -72,12 +73,12 @@ def shared(model: Any, kind: str, batches: int | None) -> tuple[Parallel, int]:
         device_mapping=(options.device_mapping or ()) if count else (),
         schedule=options.schedule if count else Parallel.schedule,
         training=train,
-        recompute=count > 0 and train and model._ipu_strategy.allow_recompute,
+        recompute=count > 0 and train and system.spreading().recompute,
         offload=train and offloads(kwargs.get("offload_weight_update_variables")),
         stash=train and count > 0 and bool(kwargs.get("offload_activations")),
         stage_options=_stage_options(model, count),
         shard=train and bool(kwargs.get("replicated_optimizer_state_sharding")),
-        remote_bytes=model._ipu_strategy.remote_bytes,
+        remote_bytes=system.spreading().remote_bytes,
     )
     return spec, 1 if batches is None else batches // (micro * replicas)
 
@@ -182,7 +183,7 @@ def traced_for(model: Any, parallel: Parallel, names: LayerNames) -> Iterator[An
 
 
 def _norm_group(model: Any, parallel: Parallel) -> int:
-    group: int = model._ipu_strategy.norm_group
+    group = system.spreading().norm_group
     if parallel.training and parallel.replicas % group:
         raise ConfigError(
             f"norms.experimental.distributed_batch_norm_replica_group_size is {group}; it must divide the number of "

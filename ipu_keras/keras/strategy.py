@@ -120,24 +120,6 @@ class IPUStrategy(tf.distribute.Strategy):
         return configured.ipus if configured is not None else 1
 
     @property
-    def norm_group(self) -> int:
-        """Replicas that share the statistics of a batch normalization (`IPUConfig.norms.experimental`)."""
-        configured = system.current()
-        name = "distributed_batch_norm_replica_group_size"
-        return 1 if configured is None else int(getattr(configured.config.norms.experimental, name))
-
-    @property
-    def allow_recompute(self) -> bool:
-        """Whether pipelines may work activations out again (`IPUConfig.allow_recompute`)."""
-        configured = system.current()
-        return configured is not None and bool(configured.config.allow_recompute)
-
-    @property
-    def remote_bytes(self) -> int:
-        """Bytes of the smallest tensor that goes to streaming memory (`IPUConfig.optimizations`)."""
-        return system.remote_bytes()
-
-    @property
     def options(self) -> dict[str, Any] | None:
         """Options of the compiler: the strategy's own; without a target of its own over the configured system's."""
         configured = system.current() if self._target is None else None

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.parallel.spec import Parallel
+from ipu_keras.config import system
 from ipu_keras.errors import DataError
 from ipu_keras.frontend import tfapi
 from ipu_keras.frontend.layers import LayerNames
@@ -283,9 +284,7 @@ def how(model: Any) -> tuple[Any, ...]:
         strategy.target,
         strategy.options,
         strategy.ipus,
-        strategy.allow_recompute,
-        strategy.norm_group,
-        strategy.remote_bytes,
+        system.spreading(),
         options.version(model),
     )
 

@@ -86,7 +86,8 @@ def test_products_in_pieces_of_one_stage(phase):
     header, steps = exe.program.header, exe.program.steps.tolist()
     (_, *inner) = header["loops"]
     labels = [header["labels"][label] for low, high, _ in inner for *_, label in steps[low : high + 1]]
-    assert inner and all(f"dense_1|{phase}|" in label for label in labels if "dense" in label)
+    of_layers = [label for label in labels if "dense" in label]
+    assert of_layers and all(f"dense_1|{phase}|" in label for label in of_layers)
     whole = trained()
     assert not whole.program.header["loops"][1:]
     for mine, theirs in zip(weights[exe], weights[whole], strict=True):

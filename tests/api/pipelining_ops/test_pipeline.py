@@ -163,8 +163,11 @@ def test_loss_scaling_is_undone():
     same([queue.dequeue()], [losses[:, 0]])
 
 
-def wide(recompute=False, **arguments):
-    """(losses, header) of a pipeline of three layers, of which the first two are in one stage."""
+def wide(recompute=False, then=None, **arguments):
+    """(losses, header) of a pipeline of three layers, of which the first two are in one stage.
+
+    With `then` it runs once more, when that is configured for `recompute`.
+    """
     shapes = ((3, 32), (32, 32), (32, 1))
     w = [tf.Variable(np.sin(np.arange(a * b)).reshape(a, b).astype(np.float32) / 4) for a, b in shapes]
     infeed, queue, optimizer = data(), IPUOutfeedQueue(), v1.MomentumOptimizer(RATE, 0.9)
@@ -184,6 +187,10 @@ def wide(recompute=False, **arguments):
     try:
         strategy = IPUStrategy(strict=True, ipus=2)
         strategy.run(program)
+        if then is not None:
+            config.allow_recompute = then
+            config.configure_ipu_system()
+            strategy.run(program)
         return queue.dequeue().numpy(), strategy.executable(program).program.header
     finally:
         reset_ipu_configuration()
@@ -214,6 +221,10 @@ def test_where_things_lie_changes_no_number():
 
 def test_recomputation_keeps_less():
     assert kept_bytes(wide(recompute=True)[1]) < kept_bytes(wide()[1]) / 2
+
+
+def test_a_changed_configuration_makes_the_program_anew():
+    assert kept_bytes(wide(then=True)[1]) == kept_bytes(wide(recompute=True)[1])
 
 
 def test_als_counts_what_the_context_captures():
