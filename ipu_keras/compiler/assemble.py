@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.compiler._columns import packed, packed_offsets
 from ipu_keras.compiler.lower.parts import Mark, Offset, RawGroup, RawStep, Var
 from ipu_keras.errors import PlanError, UnsupportedError
 from ipu_runtime.codelets import registry
@@ -61,19 +62,17 @@ class Assembler:
     def _column(self, column: Any) -> tuple[int, int]:
         if isinstance(column, Offset):
             assert column.var.offsets is not None
-            values = (column.var.offsets[column.tiles] + column.delta) // column.unit
+            delta = np.atleast_1d(np.asarray(column.delta, np.int64))
+            values = packed_offsets(column.var.offsets, column.tiles, delta, column.unit)
         else:
-            values = np.asarray(column)
-        if len(values) > 1 and bool((values == values[0]).all()):
-            values = values[:1]
-        if len(values) and max(int(values.max()), -int(values.min())) >= 1 << 31:
+            values = packed(np.asarray(column, np.int64))
+        if values is None:
             raise PlanError("an offset or stride that 31 bits cannot hold: an array of more than 2^31 elements")
-        packed = values.astype(np.int32)
-        key = packed.tobytes()
+        key = values.tobytes()
         if key not in self.shared:
-            self.shared[key] = (self.length, len(packed))
-            self.data.append(packed)
-            self.length += len(packed)
+            self.shared[key] = (self.length, len(values))
+            self.data.append(np.frombuffer(key, np.int32))
+            self.length += len(values)
         return self.shared[key]
 
     def step(self, parts: list[RawStep]) -> None:
@@ -94,17 +93,18 @@ class Assembler:
     def program(self, header: dict[str, Any], blob: np.ndarray, placed: list[Var]) -> Program:
         """The finished program; `header["used_bytes"]` is set."""
         variables: list[tuple[int, ...]] = []
-        cells: list[np.ndarray] = []
+        # Millions in a large program.
+        cells = np.empty((sum(len(var.tiles) * len(var.lives or [0]) for var in placed), 3), np.int32)
         at = used = 0
         for var in placed:
             assert var.offsets is not None
             n, offsets = len(var.tiles), var.offsets[var.tiles]
             used = max(used, int((offsets + var.sizes).max(initial=0)))
-            numbers = var.tiles + var.chip * self.tiles
-            own = np.stack([numbers, offsets, var.sizes], 1).astype(np.int32)  # millions in a large program
+            own = cells[at : at + n]
+            own[:, 0], own[:, 1], own[:, 2] = var.tiles + var.chip * self.tiles, offsets, var.sizes
             for first, last, label in var.lives or [(var.first, var.last, var.label)]:
                 variables.append((CATEGORIES.index(var.category), first, last, at, n, label))
-                cells.append(own)
+                cells[at : at + n] = own
                 at += n
         header["used_bytes"] = used
         program = Program(
@@ -116,7 +116,7 @@ class Assembler:
             np.concatenate(self.data) if self.data else np.zeros(0, np.int32),
             blob,
             np.array(variables, np.int32).reshape(-1, 6),
-            np.concatenate(cells) if cells else np.zeros((0, 3), np.int32),
+            cells,
         )
         self._check(program)
         return program

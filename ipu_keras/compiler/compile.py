@@ -14,7 +14,7 @@ from ipu_keras.compiler.entry import Entry
 from ipu_keras.compiler.executable import Executable
 from ipu_keras.compiler.fits import check_memory
 from ipu_keras.compiler.lower import quarter, unsupported
-from ipu_keras.compiler.lower.context import CodeOverflow
+from ipu_keras.compiler.lower.context import Choices, CodeOverflow
 from ipu_keras.compiler.names import Names
 from ipu_keras.compiler.options import FRAGMENT_PRICES, resolve_options
 from ipu_keras.compiler.parallel.entry import ParallelEntry
@@ -109,9 +109,10 @@ def compile_module(
     if found:
         raise _unsupported(name, found)
     made = []
+    choices: dict[str, Choices] = {}
     for form in forms:
         with _without_collecting():
-            made.append(_program(form, chip, opts, states, names, name, wide, spec))
+            made.append(_program(form, chip, opts, states, names, name, wide, spec, choices))
         if made[-1][1].fits:
             break
     # availableMemoryProportion is a wish: what keeps to it may need more, for its loops, than what does not.
@@ -136,12 +137,15 @@ def _without_collecting() -> Iterator[None]:
 
 def _program(
     graph: Graph, chip: Target, opts: dict[str, Any], states: dict[int, int | None], names: Names, name: str,
-    wide: dict[int, str], spec: Parallel,
+    wide: dict[int, str], spec: Parallel, choices: dict[str, Choices],
 ) -> tuple[Program, MemoryReport]:  # fmt: skip
     """Lower; if it does not fit the tiles, once more with equal products outlined, then with less exchange code.
 
     Of programs none of which fits it is the one that needs the least. One without functions is left when its
     exchanges alone have too much code.
+
+    Args:
+        choices: by price of exchange code (`internal_exchange`), what was found cheapest so far.
     """
     wish = opts["internal_exchange"]
     price = {effort: FRAGMENT_PRICES[effort] or chip.fragment_price for effort in (wish, "memory")}
@@ -165,6 +169,8 @@ def _program(
         if not worth:
             continue
         lowering = entry(effort, outline)
+        # What one lowering has found cheapest, the next need not look for.
+        lowering.ctx.choices = choices.setdefault(effort, lowering.ctx.choices)
         if may_outline and not outline:
             lowering.ctx.code_limit = chip.executable_bytes
         try:

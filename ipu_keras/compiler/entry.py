@@ -9,7 +9,7 @@ import numpy as np
 from ipu_keras.compiler.assemble import Assembler
 from ipu_keras.compiler.layout import Layout
 from ipu_keras.compiler.lower import lower
-from ipu_keras.compiler.lower.context import Context
+from ipu_keras.compiler.lower.context import CodeOverflow, Context
 from ipu_keras.compiler.lower.outline import repeated, undo_single_calls
 from ipu_keras.compiler.lower.parts import Located, RawStep, host_rows
 from ipu_keras.compiler.lower.queue import counts, made_up
@@ -21,7 +21,9 @@ from ipu_keras.compiler.parallel.spec import Parallel
 from ipu_keras.compiler.passes.generator import GENERATOR
 from ipu_keras.compiler.schedule import in_order
 from ipu_keras.graph.ir import Graph, Node, Value
+from ipu_keras.profile.memory import CONTROL_BYTES
 from ipu_keras.target import Target
+from ipu_runtime.codelets import registry
 from ipu_runtime.program import COMPUTE, END, EXCHANGE, REPEAT, STREAM_IN, STREAM_OUT, Program
 
 
@@ -184,6 +186,7 @@ class Entry:
             for part in parts:
                 if part.mark is not None:
                     part.mark.step = i
+        self._check_code(sequence)
         loops, choices = loops_of(sequence)
         used = lifetimes(sequence, [(lo, hi) for lo, hi, _ in loops], ctx.vars)
         placement = place(used, self.target.tiles * self.ipus, self.guard, self.ipus)
@@ -215,6 +218,20 @@ class Entry:
             header["members"] = asm.members
         header["constants"], blob = self._constants(asm)
         return asm.program(header, blob, placement.vars)
+
+    def _check_code(self, sequence: list[list[RawStep]]) -> None:
+        """Before anything is placed: whether there is room for the code, all but that of host streams."""
+        ctx = self.ctx
+        if ctx.code_limit is None or ctx.functions or self.ipus > 1:  # then not every step is every tile's own
+            return
+        uses: dict[int, np.ndarray] = {}
+        for parts in sequence:
+            for raw in (raw for part in parts if part.kind == COMPUTE for raw in part.groups):
+                uses.setdefault(raw.codelet, np.zeros(self.target.tiles, bool))[raw.columns[0]] = True
+        code = sum(on * registry.MODELS[codelet].code_bytes for codelet, on in uses.items())
+        most = int(np.max(code + ctx.code.get(0, 0) + CONTROL_BYTES * len(sequence)))
+        if most > ctx.code_limit:
+            raise CodeOverflow(f"{most:,} bytes of code")
 
     def _more(self) -> dict[str, Any]:
         """More of the header; steps have their numbers now."""

@@ -16,7 +16,9 @@ import numpy as np
 
 from ipu_keras.compiler.layout import Ints, Layout, squeeze
 from ipu_keras.errors import PlanError
-from ipu_runtime.codelets.copy_model import MAX_DIMS, Crossing, crossing
+from ipu_keras.target import Target
+from ipu_runtime.codelets.copy_model import MAX_DIMS, Crossing, Traffic, crossing, traffic
+from ipu_runtime.codelets.model import product
 
 MAX_ROWS = 4_000_000
 
@@ -44,6 +46,7 @@ class Rows:
     dst_strides: list[Ints]
     src_strides: list[Ints]
     _how: dict[int, Crossing] = field(default_factory=dict, repr=False, compare=False)
+    _traffic: dict[int, Traffic] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.dst_tile)
@@ -70,6 +73,23 @@ class Rows:
             far = self.src_tile != self.dst_tile
             self._how[itemsize] = crossing(far, self.counts, self.dst_strides, self.src_strides, itemsize, price)
         return self._how[itemsize]
+
+    def traffic(self, itemsize: int, target: Target) -> Traffic:
+        """What the copies do to the tiles, worked out once; see `copy_model.traffic`."""
+        if itemsize not in self._traffic:
+            count = len(self)
+            self._traffic[itemsize] = traffic(
+                self.src_tile,
+                self.dst_tile,
+                np.broadcast_to(self.src_off, count) * itemsize,
+                [*self.src_strides, *self.counts[1:]],
+                product(self.counts, count) * itemsize,
+                self.crossing(itemsize, target.fragment_price),
+                itemsize,
+                target.tiles,
+                target.memcpy_bytes_per_cycle,
+            )
+        return self._traffic[itemsize]
 
 
 def identity(shape: tuple[int, ...]) -> list[Line]:
@@ -362,6 +382,9 @@ def _unrolled(rows: Rows) -> Rows:
 
 
 def _sorted(rows: Rows) -> Rows:
-    if len(rows) and bool((np.diff(rows.dst_tile) < 0).any()):
-        return rows.picked(np.argsort(rows.dst_tile, kind="stable"))
+    tiles = rows.dst_tile
+    if len(rows) and bool((tiles[1:] < tiles[:-1]).any()):
+        if int(tiles.max()) < 1 << 16:
+            tiles = tiles.astype(np.uint16)  # sorted by digits: ten times as fast
+        return rows.picked(np.argsort(tiles, kind="stable"))
     return rows

@@ -117,8 +117,7 @@ def fixed_bytes(program: Program, groups: Groups | None = None) -> dict[str, Int
                 out["vertexInstanceState"] += np.bincount(g.tiles, state, tiles).astype(np.int64)
                 uses.setdefault(g.codelet, np.zeros(tiles, bool))[g.tiles] = True
             elif kind == EXCHANGE:
-                code = 12 * groups.traffic(i).pieces + 4 * groups.traffic(i).instructions
-                out["internalExchangeCode"] += code.astype(np.int64)
+                out["internalExchangeCode"] += copy_model.exchange_code(groups.traffic(i)).astype(np.int64)
             elif kind in (STREAM_IN, STREAM_OUT):
                 out["hostExchangeCode"] += _stream_code(program.group(i), kind, tiles, groups.rates.fragment_price)
     for codelet, on in uses.items():
@@ -156,9 +155,13 @@ def _stream_code(g: GroupView, kind: int, tiles: int, price: float) -> Ints:
     if kind == STREAM_IN:
         counts, dst, src = ([g.col(4 + side + 3 * d) for d in range(int(g.params[0]))] for side in range(3))
         pieces = copy_model.crossing(np.ones(g.rows, bool), counts, dst, src, int(g.params[1]), price).fragments
-        return (12 * np.bincount(np.broadcast_to(g.col(1), g.rows), pieces, tiles)).astype(np.int64)
+        return (copy_model.FRAGMENT_BYTES * np.bincount(np.broadcast_to(g.col(1), g.rows), pieces, tiles)).astype(
+            np.int64
+        )
     nbytes = copy_model.elements(g) * int(g.params[1])
-    return (4 * np.bincount(np.broadcast_to(g.col(0), g.rows), -(-nbytes // 256), tiles)).astype(np.int64)
+    return (copy_model.SEND_BYTES * np.bincount(np.broadcast_to(g.col(0), g.rows), -(-nbytes // 256), tiles)).astype(
+        np.int64
+    )
 
 
 def memory_report(program: Program, groups: Groups | None = None) -> MemoryReport:

@@ -56,6 +56,10 @@ FRAGMENT_BYTES = 12
 """Exchange code of a received fragment: three instructions. Source: hardware.md 5.1."""
 
 
+SEND_BYTES = 4
+"""Exchange code of a send, of at most 64 words: one instruction. Source: hardware.md 5.1."""
+
+
 def rearrange_cycles(nbytes: Any, itemsize: int) -> Any:
     """Cycles to put bytes in another order. Source: hardware.md 3.8, bytes x 5/4 / min(8, element size)."""
     return nbytes * 5 / 4 / min(8, itemsize)
@@ -127,6 +131,11 @@ def traffic(
     """
     rate = rearrange_cycles(1, itemsize)
     return Traffic(*tally(src, dst, origin, [*shape], nbytes, *how, rate, tiles, memcpy))
+
+
+def exchange_code(part: Traffic) -> NDArray[Any]:
+    """Bytes of exchange code on each tile."""
+    return FRAGMENT_BYTES * part.pieces + SEND_BYTES * part.instructions
 
 
 class Phases(NamedTuple):

@@ -30,9 +30,17 @@ def choose(
     forms = tuple(h.layout.form if h is not None else None for h in homes)
     key = (node.op, *serial.values(), tuple(each[0] for each in fitting), forms)
     if key not in ctx.chosen:
-        order = _by_cost(ctx, fitting)
-        ctx.chosen[key] = order[0][0], len(ctx.plans)
-        ctx.plans.append({"op": node.op, "plans": [plan.to_dict() for _, plan in order[:3]], **serial})
+        # What is at hand in one lowering need not be in another: then the choice is this one's own.
+        common = not any(ctx.at_hand(value, layout) for _, wanted, _ in fitting for value, layout in wanted)
+        found = ctx.choices.plans.get(key) if common else None
+        if found is None:
+            order = _by_cost(ctx, fitting)
+            described = {"op": node.op, "plans": [plan.to_dict() for _, plan in order[:3]], **serial}
+            found = order[0][0], described
+            if common:
+                ctx.choices.plans[key] = found
+        ctx.chosen[key] = found[0], len(ctx.plans)
+        ctx.plans.append(found[1])
     best, number = ctx.chosen[key]
     ctx.products.append([ctx.label, number])
     return fitting[best]

@@ -23,7 +23,7 @@ from ipu_keras.errors import IPUError
 from ipu_keras.graph.ir import Graph, Node, Value
 from ipu_keras.target import Target
 from ipu_runtime.codelets import registry
-from ipu_runtime.codelets.copy_model import FRAGMENT_BYTES
+from ipu_runtime.codelets.copy_model import exchange_code
 from ipu_runtime.program import COMPUTE, EXCHANGE
 from ipu_runtime.rounding import NEAREST
 
@@ -41,8 +41,21 @@ NOWHERE = Var(np.zeros(0, np.int64), np.zeros(0, np.int64), "", 0)
 """Stands for the variable of a value without a home, while its moves are priced."""
 
 
+@dataclass
+class Choices:
+    """What was found cheapest. Lowerings of a module at one price of exchange code share it.
+
+    Attributes:
+        plans: by what a product asks for, the number of the cheapest plan and how reports describe the best few.
+        gathers: by the forms of two layouts, whether a value is put together on its way from one to the other.
+    """
+
+    plans: dict[Any, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    gathers: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+
+
 class CodeOverflow(IPUError):
-    """The exchanges lowered so far have more code than a tile can execute."""
+    """What is lowered so far has more code than a tile can execute."""
 
 
 @dataclass
@@ -55,7 +68,8 @@ class Context:
         label_of: gives the label (layer, phase, op) of a node.
         chip: on which chip new variables lie. Tiles are numbered from 0 on each; only the assembler numbers them all.
         rounding: of the fp16 results of new vertices (`compiler.rounding`).
-        code_limit: bytes of exchange code on a tile at which lowering stops; None: it goes on.
+        code_limit: bytes of code on a tile at which lowering stops; None: it goes on.
+        code: by chip and tile, bytes of exchange code so far; counted where there is a limit.
         repeated: kinds of products that become functions (`lower.outline`); `functions`: those there are; `calls` of
             them so far.
     """
@@ -85,13 +99,13 @@ class Context:
     queues: list[dict[str, Any]] = field(default_factory=list)
     queue_counts: dict[str, int | None] = field(default_factory=dict)
     chosen: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    choices: Choices = field(default_factory=Choices)
     sparse_plans: dict[int, Any] = field(default_factory=dict)
     code_limit: int | None = None
+    code: dict[int, Any] = field(default_factory=dict)
     repeated: set[Any] = field(default_factory=set)
     functions: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     calls: int = 0
-    _code: dict[int, Any] = field(default_factory=dict)
-    _gather: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     _routes: dict[tuple[Any, ...], list[tuple[Rows, Layout]]] = field(default_factory=dict)
 
     # ---- labels and variables ----
@@ -180,22 +194,22 @@ class Context:
         the pieces are then put together once, and not by every tile that gets a copy.
         """
         key = (here.layout.key, layout.key, itemsize)
-        found = self._routes.get(key)
+        found, gathers = self._routes.get(key), self.choices.gathers
         if found is None:
             found = [(plan_move(layout, here.layout), layout)]
             if layout.reps >= MANY:
                 self.turn += 1
                 parts = partition(layout, self.turn * SENDERS, SENDERS)
                 ways = (here.layout.form, layout.form, itemsize)
-                if parts.key != here.layout.key and self._gather.get(ways, True):
+                if parts.key != here.layout.key and gathers.get(ways, True):
                     gathered = [(plan_move(parts, here.layout), parts), (plan_move(layout, parts), layout)]
-                    if ways not in self._gather:
+                    if ways not in gathers:
                         direct, by_way = (
                             total_cost([exchange_cost([(rows, itemsize)], self.target) for rows, _ in way])
                             for way in (found, gathered)
                         )
-                        self._gather[ways] = score(*by_way, self.target) < score(*direct, self.target)
-                    found = gathered if self._gather[ways] else found
+                        gathers[ways] = score(*by_way, self.target) < score(*direct, self.target)
+                    found = gathered if gathers[ways] else found
             if len(self._routes) >= ROUTES:
                 self._routes.pop(next(iter(self._routes)))
             self._routes[key] = found
@@ -209,13 +223,15 @@ class Context:
             if here is None and layout.reps > 1:
                 # It will have a home that its repetitions share.
                 here = Located(NOWHERE, partition(layout, self.turn + 1))
-            if here is None or here.layout.key == layout.key or value in self.invariant:
-                continue
-            if self.scope is not None and self.scope.has_copy(value, layout):
+            if here is None or here.layout.key == layout.key or self.at_hand(value, layout):
                 continue
             for stage, (rows, _) in zip(stages, self.route(here, layout, value.itemsize), strict=False):
                 stage.append((rows, value.itemsize))
         return total_cost([exchange_cost(stage, self.target) for stage in stages if stage])
+
+    def at_hand(self, value: Value, layout: Layout) -> bool:
+        """Whether the value is brought to a layout for something else anyway, so that it costs no more."""
+        return value in self.invariant or (self.scope is not None and self.scope.has_copy(value, layout))
 
     def shaped(
         self, value: Value, want: Layout | None = None, shape: tuple[int, ...] | None = None
@@ -282,7 +298,7 @@ class Context:
         """One exchange: copies from variable to variable.
 
         Raises:
-            CodeOverflow: a tile receives more fragments in all exchanges so far than it has room for their code.
+            CodeOverflow: a tile has more code for all exchanges so far than it has room for.
         """
         groups = []
         buffers: dict[int, Any] = {}
@@ -291,8 +307,8 @@ class Context:
                 groups.append(copy_group(rows, src, dst, itemsize))
                 how = rows.crossing(itemsize, self.target.fragment_price)
                 if self.code_limit is not None:
-                    code = self._code.setdefault(dst.chip, np.zeros(self.target.tiles))
-                    code += np.bincount(rows.dst_tile, FRAGMENT_BYTES * how.fragments, self.target.tiles)
+                    code = self.code.setdefault(dst.chip, np.zeros(self.target.tiles))
+                    code += exchange_code(rows.traffic(itemsize, self.target))
                     if code.max() > self.code_limit:
                         raise CodeOverflow(f"{int(code.max()):,} bytes of exchange code")
                 for var, tiles, nbytes in ((src, rows.src_tile, how.before), (dst, rows.dst_tile, how.after)):

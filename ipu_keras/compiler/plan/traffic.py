@@ -9,8 +9,7 @@ import numpy as np
 
 from ipu_keras.compiler.move import Rows
 from ipu_keras.target import Target
-from ipu_runtime.codelets.copy_model import FRAGMENT_BYTES, phases, traffic
-from ipu_runtime.codelets.model import product
+from ipu_runtime.codelets.copy_model import FRAGMENT_BYTES, phases
 
 
 def score(cycles: Any, code_bytes: Any, target: Target) -> Any:
@@ -38,25 +37,7 @@ def exchange_cost(moves: Sequence[tuple[Rows, int]], target: Target) -> Cost:
         moves: copies, and bytes of their elements.
         target: the chip.
     """
-    parts = []
-    for rows, size in moves:
-        count = len(rows)
-        if count:
-            origin = np.broadcast_to(rows.src_off, count) * size
-            nbytes = product(rows.counts, count) * size
-            parts.append(
-                traffic(
-                    rows.src_tile,
-                    rows.dst_tile,
-                    origin,
-                    [*rows.src_strides, *rows.counts[1:]],
-                    nbytes,
-                    rows.crossing(size, target.fragment_price),
-                    size,
-                    target.tiles,
-                    target.memcpy_bytes_per_cycle,
-                )
-            )
+    parts = [rows.traffic(size, target) for rows, size in moves if len(rows)]
     if not parts:
         return Cost(0, 0)
     pieces = np.sum([part.pieces for part in parts], 0)
