@@ -117,13 +117,14 @@ def _pairs(line: Line, dst: tuple[Ints, Ints], src: tuple[Ints, Ints] | None) ->
         keep = np.flatnonzero(d_high > d_low)
         return keep, np.zeros(len(keep), np.int64), d_low[keep], (d_high - d_low)[keep]
     s_low, s_high = _k_ranges(src[0], src[1], line.src_first, line.src_step, line.n)
-    if len(d_low) * len(s_low) <= 1 << 16:
+    if len(d_low) * len(s_low) <= 1 << 10:
         low = np.maximum(d_low[:, None], s_low[None, :])
         high = np.minimum(d_high[:, None], s_high[None, :])
         di, si = np.nonzero(high > low)
         return di, si, low[di, si], (high - low)[di, si]
     # Many intervals: the source is a partition, so the overlaps of each destination interval are a run of its order.
-    order = np.argsort(s_low, kind="stable")
+    # Intervals that no k falls in come first, or the upper ends would not be in order.
+    order = np.lexsort((s_high, s_low))
     lows, highs = s_low[order], s_high[order]
     first = np.searchsorted(highs, d_low, "right")
     last = np.searchsorted(lows, d_high, "left")

@@ -3,8 +3,9 @@
 What is computed, and from which source, is said in `copy_model`; here it is one pass over the rows. Planning a program
 asks these questions for every exchange that might be, of tens of thousands of rows each.
 """
-from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
 import numpy as np
 
@@ -144,26 +145,39 @@ cdef struct Group:
 
 
 cdef class Groups:
-    """Rows by a key, found by hashing; groups are numbered as they appear."""
+    """Rows by a key, found by hashing; groups are numbered as they appear.
 
-    cdef Py_ssize_t *slots      # of the table: group number + 1
+    A table outlives its call: memory that was just used is in the caches, and fresh memory comes page by page.
+    """
+
+    cdef int32_t *slots         # of the table: group number + 1
     cdef Group *at
     cdef uint64_t mask
-    cdef Py_ssize_t count
-
-    def __cinit__(self, Py_ssize_t n):
-        cdef uint64_t size = 16
-        while size < 2 * <uint64_t>n:
-            size *= 2
-        self.mask, self.count = size - 1, 0
-        self.slots = <Py_ssize_t *>calloc(size, sizeof(Py_ssize_t))
-        self.at = <Group *>malloc((n + 1) * sizeof(Group))
-        if self.slots == NULL or self.at == NULL:
-            raise MemoryError
+    cdef Py_ssize_t count, room
 
     def __dealloc__(self):
         free(self.slots)
         free(self.at)
+
+    cdef int clear(self, Py_ssize_t n) except -1:
+        """No group, and room for n."""
+        cdef uint64_t size = 16
+        if n > INT32_MAX:
+            raise ValueError(f"{n} copies in one exchange")
+        while size < 2 * <uint64_t>n:
+            size *= 2
+        if n > self.room or self.slots == NULL:
+            free(self.slots)
+            free(self.at)
+            self.room = 0
+            self.slots = <int32_t *>malloc(size * sizeof(int32_t))
+            self.at = <Group *>malloc((n + 1) * sizeof(Group))
+            if self.slots == NULL or self.at == NULL:
+                raise MemoryError
+            self.room = n
+        memset(self.slots, 0, size * sizeof(int32_t))
+        self.mask, self.count = size - 1, 0
+        return 0
 
     cdef inline Group *add(self, uint64_t key, bint *is_new) noexcept nogil:
         cdef uint64_t slot = mixed(key, 0) & self.mask
@@ -175,8 +189,24 @@ cdef class Groups:
         is_new[0] = True
         self.at[self.count].key = key
         self.count += 1
-        self.slots[slot] = self.count
+        self.slots[slot] = <int32_t>self.count
         return &self.at[self.count - 1]
+
+
+cdef list SPARE = []
+cdef Py_ssize_t SPARED = 1 << 18
+"""Groups that a table which is kept has room for at most: 10 MB."""
+
+
+cdef Groups table(Py_ssize_t n):
+    """A table with room for n groups; it goes back to SPARE."""
+    cdef Groups found
+    try:
+        found = SPARE.pop()
+    except IndexError:
+        found = Groups()
+    found.clear(n)
+    return found
 
 
 def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, list shape, const int64_t[:] nbytes,
@@ -196,7 +226,7 @@ def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, l
             and len(fragments) == len(before) == len(after) == len(local) == rows):
         raise ValueError(f"columns that are not all of {rows} copies")
     columns(shape, rows, column, keep)
-    cdef Groups streams = Groups(rows), pairs = Groups(rows)
+    cdef Groups streams = table(rows), pairs = table(rows)
     cdef Group *group
     cdef bint is_new
     cdef uint64_t key
@@ -238,6 +268,7 @@ def tally(const int64_t[:] src, const int64_t[:] dst, const int64_t[:] origin, l
             group = &streams.at[row]
             found[3, src[group.last]] += group.most
             found[4, src[group.last]] += (group.most + 255) // 256
+    SPARE.extend([each for each in (streams, pairs) if (<Groups>each).room <= SPARED])
     if wide >= 0:
         raise ValueError(f"a copy from tile {src[wide]} to tile {dst[wide]} of {tiles}")
     return tuple(np.asarray(found))

@@ -64,6 +64,19 @@ def test_moving_between_any_two_mappings(case):
         np.testing.assert_array_equal(got[tile], block)
 
 
+@pytest.mark.parametrize("parts", [5, 400])
+@pytest.mark.parametrize("first, step, count", [(1000, -1, 700), (1000, -3, 300), (30, 1, 600), (100, 4, 250)])
+def test_lines_of_many_intervals(parts, first, step, count):
+    """More intervals than are compared one by one; some hold nothing of the line."""
+    src, dst = (grid_layout((n,), [p], 0, (0,)) for n, p in ((1472, parts), (count, 300)))
+    array = np.arange(1472)
+    want = memories(dst, array[first + step * np.arange(count)])
+    got = {tile: np.full_like(block, -1) for tile, block in want.items()}
+    carry_out(plan_move(dst, src, [Line(0, count, 0, 1, first, step)]), memories(src, array), got)
+    for tile, block in want.items():
+        np.testing.assert_array_equal(got[tile], block)
+
+
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_moving_along_lines(data):
