@@ -27,9 +27,10 @@ CHANGES = {
 }
 
 
-@pytest.fixture(params=["packed", "by buffer"])
+@pytest.fixture(params=["packed", "by value", "by buffer"])
 def way(request, monkeypatch):
-    """Both ways of finding changes: small variables by value, large ones by their buffer."""
+    """All ways of finding changes: small variables by value, in a function or one by one; large ones by buffer."""
+    monkeypatch.setattr(packing, "PATIENCE", 1 if request.param == "packed" else 10**6)
     if request.param == "by buffer":
         monkeypatch.setattr(packing, "FEWEST", 10**6)
     return request.param
