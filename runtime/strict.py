@@ -22,6 +22,7 @@ from ipu_runtime.codelets.model import Ints
 from ipu_runtime.errors import StrictModeError
 from ipu_runtime.opcodes import GATHER
 from ipu_runtime.program import BRANCH, EXCHANGE, KIND_NAMES, STREAM_IN, STREAM_OUT, TIMED, GroupView, Program
+from ipu_runtime.strict_bytes import Cells, claim, damaged, first_zero, give_back, of_another, paint
 
 PATTERN = 0xA5
 
@@ -46,35 +47,25 @@ def check_bounds(program: Program) -> None:
     """Raise StrictModeError unless every operand lies inside its tile and inside one live allocation."""
     limit = int(program.header["used_bytes"])
     tiles = program.tile_count
-    step_bytes = limit + 1
-    cells = program.cells.astype(np.int64)
     owner = np.repeat(np.arange(len(program.variables)), program.variables[:, 4])
-    order = np.argsort(cells[:, 0] * step_bytes + cells[:, 1], kind="stable")
-    cells, owner = cells[order], owner[order]
-    begin, end = program.variables[owner, 1], program.variables[owner, 2]
-    keys = cells[:, 0] * step_bytes + cells[:, 1]
+    order = np.lexsort((program.cells[:, 1], program.cells[:, 0]))
+    order = order[program.cells[order, 2] > 0]
+    lives = program.variables[owner[order], 1:3]
+    cells = Cells(*program.cells[order].T, *lives.T, tiles)
     for index, (kind, first, last, label) in enumerate(program.steps.tolist()):
         if kind not in (*TIMED, BRANCH):
             continue
-        live = (begin <= index) & (index <= end) & (cells[:, 2] > 0)
-        live_keys, live_cells = keys[live], cells[live]
         for group in range(first, last):
             for tile, offset, nbytes, mode in spans(program.group(group), kind):
-                used = nbytes > 0
-                if not used.any():
-                    continue
-                t, o, n = tile[used], offset[used], nbytes[used]
-                if ((t < 0) | (t >= tiles) | (o < 0) | (o + n > limit)).any():
+                wide = (nbytes > 0) & ((tile < 0) | (tile >= tiles) | (offset < 0) | (offset + nbytes > limit))
+                if wide.any():
                     raise StrictModeError(_where(program, index, kind, label) + f"an operand ({mode}) leaves its tile")
-                at = np.searchsorted(live_keys, t * step_bytes + o, "right") - 1
-                ok = at >= 0
-                ok &= live_cells[np.maximum(at, 0), 0] == t
-                ok &= o + n <= live_cells[np.maximum(at, 0), 1] + live_cells[np.maximum(at, 0), 2]
-                if not ok.all():
-                    bad = int(np.flatnonzero(~ok)[0])
+                bad = cells.outside(tile, offset, nbytes, index)
+                if bad >= 0:
                     raise StrictModeError(
                         _where(program, index, kind, label)
-                        + f"tile {t[bad]}, bytes {o[bad]}..{o[bad] + n[bad]} ({mode}): not inside a live allocation"
+                        + f"tile {tile[bad]}, bytes {offset[bad]}..{offset[bad] + nbytes[bad]} ({mode}): not inside a"
+                        " live allocation"
                     )
 
 
@@ -84,11 +75,13 @@ def _where(program: Program, index: int, kind: int, label: int) -> str:
     return f"step {index} ({KIND_NAMES[kind]} {name}): "
 
 
-KEPT = 1 << 25
-"""Numbers of bytes that are kept from one execution to the next, over all groups."""
+KEPT = 1 << 24
+"""Runs of bytes that are kept from one execution to the next, over all groups."""
 
-CHUNK = 1 << 24
-"""Bytes of memory that are looked at together."""
+Runs = tuple[Ints, Ints]
+"""First byte, counted through all tiles' memory, and number of bytes of each run."""
+
+NOTHING: Runs = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class Watch:
@@ -110,7 +103,9 @@ class Watch:
         self.parts = {g: shared[s] for g in chain(*streams) if (s := int(program.group(g).params[2])) in shared}
         self.program, self.arena, self.stride = program, arena, stride
         arena[:] = PATTERN
-        self.written_bytes = np.zeros(len(arena), bool)
+        # Memory that is zeros takes none until it is written to.
+        self.written_bytes = np.zeros(len(arena), np.uint8)
+        self.allocated = np.zeros(len(arena), np.uint8)
         kinds = program.steps[:, 0]
         self.kind_of = {g: int(kinds[i]) for i, s in enumerate(program.steps) for g in range(int(s[1]), int(s[2]))}
         for state in [s for s in program.header["states"] if "write" in s]:
@@ -123,42 +118,40 @@ class Watch:
             if variable[1] > 0 or variable[2] < len(program.steps) - 1:
                 births.setdefault(variable[1], []).append(i)
         self.births = births
-        self.guard = np.ones(len(arena), bool)
-        for i in range(len(program.variables)):
-            self.guard[self._bytes_of_cells([i])] = False
+        paint(self.allocated, *self._runs(program.cells), 1)
         self.owner = np.zeros(len(arena), np.int32)  # group that writes a byte in the step at hand, 0: none
         self.seen: set[int] = set()
-        self._reads: dict[int, Ints] = {}
-        self._writes: dict[int, Ints] = {}
+        self._reads: dict[int, Runs] = {}
+        self._writes: dict[int, Runs] = {}
         self._kept = 0
 
-    def _bytes_of_cells(self, variables: list[int]) -> Ints:
-        parts = [self.program.cells[self.program.variables[v, 3] :][: self.program.variables[v, 4]] for v in variables]
-        cells = np.concatenate(parts).astype(np.int64) if parts else np.zeros((0, 3), np.int64)
-        return _expand(cells[:, 0] * self.stride + cells[:, 1], cells[:, 2])
+    def _runs(self, cells: np.ndarray) -> Runs:
+        cells = cells.astype(np.int64)
+        return cells[:, 0] * self.stride + cells[:, 1], cells[:, 2]
 
-    def _touched(self, group: int, mode: str) -> Ints:
+    def _touched(self, group: int, mode: str) -> Runs:
         g, kind = self.program.group(group), self.kind_of.get(group, EXCHANGE)
         if g.codelet == registry.COPY:
             side = 0 if mode == "r" else 1
             if (kind == STREAM_IN and side == 0) or (kind == STREAM_OUT and side == 1):
-                return np.zeros(0, np.int64)
+                return NOTHING
             if group in self.parts:
                 g = _rows(g, np.broadcast_to(g.col(side), g.rows) % self.parts[group] == self.replica)
-            return _copy_bytes(g, side, self.stride)
+            return _copy_runs(g, side, self.stride)
         if g.codelet == registry.COLLECTIVE and g.params[0] == GATHER and mode == "r":
             g = _rows(g, owners(g) == self.replica % int(g.params[2]))
-        parts = [
-            _expand(tile * self.stride + offset, nbytes) for tile, offset, nbytes, m in spans(g, kind) if mode in m
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        parts = [(tile * self.stride + offset, nbytes) for tile, offset, nbytes, m in spans(g, kind) if mode in m]
+        if not parts:
+            return NOTHING
+        first, n = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return first, n
 
     def begin(self, step: int) -> None:
         """A step begins: variables that come to life hold nothing yet; its groups must not meet."""
         born = self.births.get(step)
         if born is not None:
-            self.written_bytes[self._bytes_of_cells(born)] = False
-
+            starts, counts = self.program.variables[born, 3].astype(np.int64), self.program.variables[born, 4]
+            paint(self.written_bytes, *self._runs(self.program.cells[_expand(starts, counts)]), 0)
         if step not in self.seen:
             self.seen.add(step)
             self._disjoint(step)
@@ -168,42 +161,35 @@ class Watch:
         kind, first, last, label = self.program.steps[step].tolist()
         groups = range(first, last)
         writes = {g: self._bytes(g, "w") for g in groups}
+        where = _where(self.program, step, kind, label)
         try:
-            for g, at in writes.items():
-                taken = bool(self.owner[at].any())
-                numbers = np.arange(1, len(at) + 1, dtype=np.int32)
-                self.owner[at] = numbers  # of two writers of a byte the later one's number stays
-                if taken or bool((self.owner[at] != numbers).any()):
-                    raise StrictModeError(_where(self.program, step, kind, label) + "two rows write the same byte")
-                self.owner[at] = g + 1
+            for g, runs in writes.items():
+                if claim(self.owner, *runs, g + 1) >= 0:
+                    raise StrictModeError(where + "two rows write the same byte")
             for g in groups:
-                other = self.owner[self._bytes(g, "r")]
-                if ((other != 0) & (other != g + 1)).any():
-                    raise StrictModeError(
-                        _where(self.program, step, kind, label) + "a group reads what another writes in the same step"
-                    )
+                if of_another(self.owner, *self._bytes(g, "r"), g + 1) >= 0:
+                    raise StrictModeError(where + "a group reads what another writes in the same step")
         finally:
-            for at in writes.values():
-                self.owner[at] = 0
+            for runs in writes.values():
+                give_back(self.owner, *runs)
 
-    def _bytes(self, group: int, mode: str) -> Ints:
-        """Bytes that a group reads or writes, counted once."""
+    def _bytes(self, group: int, mode: str) -> Runs:
+        """Bytes that a group reads or writes, worked out once."""
         cache = self._reads if mode == "r" else self._writes
         found = cache.get(group)
         if found is None:
-            found = self._touched(group, mode)
-            # A large program touches more bytes in a step than their numbers could be kept for.
-            if self._kept + len(found) <= KEPT:
+            first, n = self._touched(group, mode)
+            found = (first, n) if n.all() else (first[n > 0], n[n > 0])  # what is empty may be anywhere
+            # A large program touches more in a step than could be kept.
+            if self._kept + len(found[0]) <= KEPT:
                 cache[group] = found
-                self._kept += len(found)
+                self._kept += len(found[0])
         return found
 
     def reads(self, step: int, group: int) -> None:
         """Raise unless all that the group reads has been written."""
-        at = self._bytes(group, "r")
-        ok = self.written_bytes[at]
-        if not ok.all():
-            bad = int(at[np.flatnonzero(~ok)[0]])
+        bad = first_zero(self.written_bytes, *self._bytes(group, "r"))
+        if bad >= 0:
             kind, _, _, label = self.program.steps[step].tolist()
             raise StrictModeError(
                 _where(self.program, step, kind, label)
@@ -212,22 +198,19 @@ class Watch:
 
     def written(self, group: int) -> None:
         """What the group writes is written."""
-        self.written_bytes[self._bytes(group, "w")] = True
+        paint(self.written_bytes, *self._bytes(group, "w"), 1)
 
     def end(self, step: int) -> None:
         """A step ends."""
 
     def guards(self, when: str) -> None:
         """Raise if a byte outside all allocations has changed."""
-        for first in range(0, len(self.arena), CHUNK):
-            part = slice(first, first + CHUNK)
-            damaged = np.flatnonzero((self.arena[part] != PATTERN) & self.guard[part])
-            if len(damaged):
-                bad = first + int(damaged[0])
-                raise StrictModeError(
-                    f"{when}: guard byte {bad % self.stride} of tile {bad // self.stride} was overwritten "
-                    f"(with {len(damaged) - 1} others near it)"
-                )
+        count, bad = damaged(self.arena, self.allocated, PATTERN)
+        if count:
+            raise StrictModeError(
+                f"{when}: guard byte {bad % self.stride} of tile {bad // self.stride} was overwritten "
+                f"(with {count - 1} others)"
+            )
 
 
 def _expand(first: Ints, n: Ints) -> Ints:
@@ -243,15 +226,18 @@ def _rows(g: GroupView, keep: NDArray[np.bool_]) -> GroupView:
     return GroupView(g.codelet, int(keep.sum()), g.params, columns)
 
 
-def _copy_bytes(g: Any, side: int, stride: int) -> Ints:
-    """Every byte that copies read (side 0) or write (side 1)."""
+def _copy_runs(g: Any, side: int, stride: int) -> Runs:
+    """The bytes that copies read (side 0) or write (side 1)."""
     nd, size = int(g.params[0]), int(g.params[1])
     at = np.broadcast_to(np.broadcast_to(g.col(side), g.rows) * stride + g.col(2 + side) * size, g.rows)
-    sizes = np.ones(g.rows, np.int64)  # elements of each row so far
+    n = np.full(g.rows, size, np.int64)
+    if nd and bool((g.col(3 * nd + 3 - side) == 1).all()):
+        nd -= 1
+        n = n * g.col(4 + 3 * nd)
+    rows = np.arange(g.rows)  # of each run so far
     for d in range(nd):
-        counts = np.repeat(np.broadcast_to(g.col(4 + 3 * d), g.rows), sizes)
-        steps = np.repeat(np.broadcast_to(g.col(6 + 3 * d - side), g.rows), sizes) * size
-        k = _expand(np.zeros(len(counts), np.int64), counts)
-        at = np.repeat(at, counts) + k * np.repeat(steps, counts)
-        sizes = sizes * g.col(4 + 3 * d)
-    return (at[:, None] + np.arange(size)).reshape(-1)
+        counts = np.broadcast_to(g.col(4 + 3 * d), g.rows)[rows]
+        steps = np.broadcast_to(g.col(6 + 3 * d - side), g.rows)[rows] * size
+        at = np.repeat(at, counts) + _expand(np.zeros(len(counts), np.int64), counts) * np.repeat(steps, counts)
+        rows = np.repeat(rows, counts)
+    return at, n[rows]

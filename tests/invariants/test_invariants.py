@@ -155,7 +155,7 @@ def test_i3_a_damaged_guard_byte_is_found(exe):
     arena = np.zeros(stride * exe.program.tile_count, np.uint8)
     watch = Watch(exe.program, arena, stride)
     watch.guards("now")
-    guards = np.flatnonzero(watch.guard)
+    guards = np.flatnonzero(watch.allocated == 0)
     arena[guards[len(guards) // 2]] = PATTERN ^ 1
     with pytest.raises(StrictModeError, match="guard byte"):
         watch.guards("now")
