@@ -150,7 +150,7 @@ class Watch:
         """A step begins: variables that come to life hold nothing yet; its groups must not meet."""
         born = self.births.get(step)
         if born is not None:
-            starts, counts = self.program.variables[born, 3].astype(np.int64), self.program.variables[born, 4]
+            starts, counts = self.program.variables[born, 3:5].astype(np.int64).T
             paint(self.written_bytes, *self._runs(self.program.cells[_expand(starts, counts)]), 0)
         if step not in self.seen:
             self.seen.add(step)

@@ -194,8 +194,7 @@ cdef class Groups:
 
 
 cdef list SPARE = []
-cdef Py_ssize_t SPARED = 1 << 18
-"""Groups that a table which is kept has room for at most: 10 MB."""
+cdef Py_ssize_t SPARED = 1 << 18    # groups that a table which is kept has room for at most: 10 MB
 
 
 cdef Groups table(Py_ssize_t n):
